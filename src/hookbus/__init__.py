@@ -1,0 +1,1 @@
+"""PyTorch training as an event bus: every lifecycle point is a pluggy hook."""

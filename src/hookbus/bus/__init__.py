@@ -1,0 +1,28 @@
+"""The bus: registration, order, compiled dispatch, discovery and configuration of plugins. Knows no torch."""
+
+from hookbus.bus.bus import Bus, Registration
+from hookbus.bus.dispatch import blame
+from hookbus.bus.errors import (
+    DuplicateStateKeyError,
+    OrderCycleError,
+    RegistrationError,
+    UnknownHookError,
+    add_note,
+    raise_first,
+)
+from hookbus.bus.order import Position
+from hookbus.bus.timing import Timing
+
+__all__ = [
+    "Bus",
+    "DuplicateStateKeyError",
+    "OrderCycleError",
+    "Position",
+    "RegistrationError",
+    "Registration",
+    "Timing",
+    "UnknownHookError",
+    "add_note",
+    "blame",
+    "raise_first",
+]

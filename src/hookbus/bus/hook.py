@@ -1,0 +1,169 @@
+"""One hook of a bus: pluggy's ``HookCaller`` with an order of the bus's own and a compiled way to call it."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pluggy
+
+from hookbus.bus import dispatch
+from hookbus.bus.errors import UnknownHookError
+from hookbus.bus.order import Position, Ranked, arrange, constrain, flags
+from hookbus.hookspecs import nearest
+
+if TYPE_CHECKING:
+    from hookbus.bus.bus import Bus
+
+
+class Fire:
+    """The hot path: ``bus.fire.on_train_start(trainer, pl_module)`` takes a hook's arguments in the spec's order.
+
+    Results, order and exceptions are those of ``bus.hook.on_train_start(trainer=…, pl_module=…)``. A reference to
+    ``bus.fire.x`` stays valid however often plugins come and go.
+    """
+
+    if TYPE_CHECKING:
+
+        def __getattribute__(self, name: str) -> Callable[..., Any]: ...
+
+    else:
+
+        def __getattr__(self, name: str) -> Callable[..., Any]:
+            guess = nearest(name, tuple(vars(self)))
+            hint = f"; did you mean {guess!r}?" if guess else ""
+            raise UnknownHookError(f"no hook {name!r} is specified on this bus{hint}")
+
+
+class Hook(pluggy.HookCaller):
+    """All implementations of one hook, in call order."""
+
+    def __init__(self, name: str, bus: Bus) -> None:
+        super().__init__(name, bus._hookexec)
+        self._bus = bus
+        self._shape: dispatch.Shape | None = None
+        self._fire: types.FunctionType | None = None
+        self._known: frozenset[str] = frozenset()
+        self._required: tuple[str, ...] = ()
+        self._defaults: dict[str, object] = {}
+        self._old_style = False
+        self._direct: types.FunctionType | None = None
+
+    def set_specification(self, specmodule_or_class: Any, spec_opts: pluggy.HookspecOpts) -> None:
+        """Take a specification, from which the compiled function gets its signature."""
+        super().set_specification(specmodule_or_class, spec_opts)
+        assert self.spec is not None
+        options: Mapping[str, Any] = dict(spec_opts)
+        parameters = self.spec.argnames + self.spec.kwargnames
+        fold = options.get("fold")
+        if fold and fold not in parameters:
+            raise ValueError(f"hook {self.name!r}: fold={fold!r} names none of its arguments {parameters}")
+        self._shape = dispatch.Shape(
+            self.name,
+            parameters,
+            firstresult=bool(options.get("firstresult")),
+            fold=fold,
+            collect_errors=bool(options.get("collect_errors")),
+        )
+        self._known, self._required = frozenset(parameters), self.spec.argnames
+        self._defaults = self.spec.kwargdefaults
+        defaults = tuple(self._defaults[name] for name in self.spec.kwargnames)
+        self._fire = dispatch.stable_function(self._shape, defaults, self._compile)
+        vars(self._bus.fire)[self.name] = self._fire
+
+    @property
+    def shape(self) -> dispatch.Shape | None:
+        """How this hook is called and answered; None without a specification."""
+        return self._shape
+
+    @property
+    def spec_options(self) -> Mapping[str, Any]:
+        """The options of the specification, empty without one."""
+        return {} if self.spec is None else dict(self.spec.opts)
+
+    def __call__(self, **kwargs: object) -> Any:
+        """Call the hook with keyword arguments; see :class:`Fire` for the faster way.
+
+        Arguments that the hook does not specify reach implementations that have a default for them, as in pluggy.
+
+        Raises:
+            TypeError: a specified argument is missing (pluggy only warns).
+        """
+        if self._direct is not None and kwargs.keys() <= self._known:
+            return self._direct(**kwargs)
+        if self._shape is None or self.is_historic():
+            return super().__call__(**kwargs)
+        missing = [name for name in self._required if name not in kwargs]
+        if missing:
+            raise TypeError(f"hook {self.name!r} is called without its argument(s) {', '.join(missing)}")
+        kwargs = {**self._defaults, **kwargs}
+        return self._hookexec(self.name, self._hookimpls.copy(), kwargs, self._shape.firstresult)
+
+    def _add_hookimpl(self, hookimpl: pluggy.HookImpl) -> None:
+        super()._add_hookimpl(hookimpl)
+        try:
+            self.rearrange()
+        except Exception:
+            self._hookimpls.remove(hookimpl)
+            raise
+
+    def _remove_plugin(self, plugin: object) -> None:
+        super()._remove_plugin(plugin)
+        self.changed()
+
+    def rearrange(self) -> None:
+        """Put the implementations in call order anew, after one was added or places have changed."""
+        entries = self.entries()
+        impls = {id(entry): impl for entry, impl in zip(entries, reversed(self._hookimpls), strict=True)}
+        ordered = (arrange if self._bus.list_order else constrain)(self.name, entries)
+        # pluggy walks this list backwards.
+        self._hookimpls[:] = [impls[id(entry)] for entry in reversed(ordered)]
+        self.changed()
+
+    def changed(self) -> None:
+        """Let the next call compile the hook anew."""
+        self._old_style = any(impl.hookwrapper for impl in self._hookimpls)
+        self._direct = None if self._old_style or self.is_historic() else self._fire
+        if self._fire is not None and self._shape is not None:
+            dispatch.stub(self._fire, self._shape, self._compile)
+
+    def entries(self) -> list[Ranked]:
+        """The implementations in call order."""
+        owners = self.spec_options.get("owners")
+        return [self._bus._ranked(impl, owners) for impl in reversed(self._hookimpls)]
+
+    def positions(self) -> list[Position]:
+        """The call order as rows for people."""
+        return [
+            Position(
+                i, entry.name, flags(entry.implementation), entry.implementation.args, entry.implementation.location
+            )
+            for i, entry in enumerate(self.entries(), start=1)
+        ]
+
+    def _compile(self) -> None:
+        function, shape = self._fire, self._shape
+        assert function is not None
+        assert shape is not None
+        if self.is_historic():
+            dispatch.compile_fallback(function, shape, lambda kwargs: self.call_historic(kwargs=kwargs))
+            return
+        if self._bus.monitored or self._old_style:
+            dispatch.compile_fallback(function, shape, self._call_plainly)
+            return
+        dispatch.compile_calls(function, shape, [self._call(entry) for entry in self.entries()])
+
+    def _call(self, entry: Ranked) -> dispatch.Call:
+        made = entry.implementation
+        run = made.function
+        if self._bus.timing is not None and not made.wrapper:
+            run = self._bus.timing.timed(self.name, entry.name, run)
+        shape = self._shape
+        assert shape is not None
+        keywords = tuple(name for name in made.optional if name in shape.parameters)
+        return dispatch.Call(entry.name, run, made.args, keywords, made.wrapper, made.silent, made.location)
+
+    def _call_plainly(self, kwargs: dict[str, Any]) -> Any:
+        assert self._shape is not None
+        return self._hookexec(self.name, self._hookimpls.copy(), kwargs, self._shape.firstresult)

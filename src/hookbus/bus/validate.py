@@ -1,0 +1,99 @@
+"""Is what a plugin brings fit to be called? All problems at once, each with plugin, hook, place and a way out."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from hookbus.dialects import Implementation
+from hookbus.dialects.base import overridden
+from hookbus.hookspecs import nearest
+
+if TYPE_CHECKING:
+    from hookbus.bus.bus import Bus
+    from hookbus.bus.hook import Hook
+
+
+def problems(bus: Bus, plugin: object, name: str, implementations: Sequence[Implementation]) -> list[str]:
+    """What is wrong with the implementations of a plugin, one message each; empty if all is well."""
+    known = [key for key, hook in vars(bus.hook).items() if hook.has_spec()]
+    found: list[str] = []
+    for implementation in implementations:
+        hook: Hook | None = getattr(bus.hook, implementation.hook, None)
+        if hook is not None and hook.has_spec():
+            found += _against_spec(hook, name, implementation)
+        elif bus.closed and not implementation.options.get("optionalhook"):
+            found.append(unknown_hook(implementation.hook, name, implementation.location, known))
+    return found
+
+
+def unknown_hook(hook: str, plugin: str, location: str, known: Sequence[str]) -> str:
+    """The message for an implementation of a hook that does not exist."""
+    return (
+        f"unknown hook {hook!r} in plugin {plugin!r} ({location}){suggestion(hook, known)}; "
+        "mark it optionalhook=True if another version of the host has it"
+    )
+
+
+def suggestion(word: str, known: Sequence[str]) -> str:
+    """``; did you mean 'x'?``, or nothing if no name is near."""
+    guess = nearest(word, known)
+    return f"; did you mean {guess!r}?" if guess else ""
+
+
+def _against_spec(hook: Hook, plugin: str, implementation: Implementation) -> list[str]:
+    spec = hook.spec
+    assert spec is not None
+    where = f"plugin {plugin!r}, hook {hook.name!r} ({implementation.location})"
+    if spec.warn_on_impl:
+        _warn_at(implementation, spec.warn_on_impl)
+    for name in (*implementation.args, *implementation.optional):
+        if spec.warn_on_impl_args and name in spec.warn_on_impl_args:
+            _warn_at(implementation, spec.warn_on_impl_args[name])
+    found = []
+    parameters = spec.argnames + spec.kwargnames
+    unknown = [name for name in implementation.args if name not in parameters]
+    if unknown:
+        hints = ", ".join(f"{name!r}{suggestion(name, parameters)}" for name in unknown)
+        found.append(
+            f"{where}: Argument(s) {set(unknown)} are declared in the hookimpl but can not be found in the hookspec: "
+            f"{hints} (the hook has: {', '.join(parameters) or 'no arguments'})"
+        )
+    keyword_only = _required_keyword_only(implementation)
+    if keyword_only:
+        found.append(f"{where}: keyword-only argument(s) {keyword_only} would never be passed; drop the '*' before them")
+    wrapper, old = implementation.options.get("wrapper"), implementation.options.get("hookwrapper")
+    if wrapper and old:
+        found.append(f"{where}: The wrapper=True and hookwrapper=True options are mutually exclusive")
+    elif implementation.wrapper and not inspect.isgeneratorfunction(implementation.function):
+        found.append(
+            f"{where}: Declared as wrapper=True or hookwrapper=True but function is not a generator function: "
+            "it needs one `yield`, where the other implementations run"
+        )
+    if implementation.wrapper and hook.is_historic():
+        found.append(f"{where}: a historic hook is incompatible with wrapper/hookwrapper: nothing waits at its calls")
+    return found
+
+
+def _required_keyword_only(implementation: Implementation) -> str:
+    try:
+        parameters = inspect.signature(implementation.function).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    return ", ".join(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
+
+
+def _warn_at(implementation: Implementation, warning: Warning) -> None:
+    """Issue ``warning`` as if the implementation's own line had."""
+    path, _, line = implementation.location.rpartition(":")
+    warnings.warn_explicit(warning, type(warning), filename=path or "<unknown>", lineno=int(line) if path else 1)
+
+
+def state_key(plugin: object) -> str | None:
+    """The key under which a plugin's state is saved; None for one without state."""
+    if inspect.isclass(plugin) or not (overridden(plugin, "state_dict") or overridden(plugin, "load_state_dict")):
+        return None
+    key = getattr(plugin, "state_key", None)
+    return key if isinstance(key, str) else None

@@ -1,0 +1,56 @@
+"""Which methods of a foreign object are its own and which only the empty ones of its base class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hookbus.markers import PROJECT, HookimplOptions
+
+_ROOTS = frozenset({"hookbus", "lightning", "pytorch_lightning", "lightning_fabric"})
+_BASES = frozenset({"Callback", "LightningModule", "ModelHooks", "DataHooks", "CheckpointHooks", "LightningDataModule"})
+
+
+def is_base(cls: type) -> bool:
+    """Whether ``cls`` is a base class of hookbus or Lightning, whose methods count as "not overridden"."""
+    return cls.__name__ in _BASES and cls.__module__.partition(".")[0] in _ROOTS
+
+
+def derives_from(obj: object, name: str) -> bool:
+    """Whether ``obj`` is an instance of hookbus's or Lightning's class of this name, without importing either.
+
+    ``obj.__class__`` is asked as well as ``type(obj)``, so that ``Mock(spec=Callback)`` counts.
+    """
+    classes = (*type(obj).__mro__, *getattr(obj.__class__, "__mro__", ()))
+    return any(cls.__name__ == name and is_base(cls) for cls in classes)
+
+
+def overridden(obj: object, name: str) -> Any | None:
+    """The bound method ``obj.name`` if it is not the base class's own, else None. Methods set on the instance count."""
+    method = getattr(obj, name, None)
+    if method is None or not callable(method):
+        return None
+    function = getattr(method, "__func__", method)
+    for cls in type(obj).__mro__:
+        if is_base(cls) and cls.__dict__.get(name) is function:
+            return None
+    return method
+
+
+def inherited_options(obj: object, name: str) -> HookimplOptions:
+    """The ``@hookimpl`` options of ``obj.name``: its own mark, or that of the nearest method which it overrides.
+
+    So a subclass that overrides a marked method without repeating the mark keeps the place in the order.
+    """
+    attribute = f"{PROJECT}_impl"
+    own = getattr(obj, "__dict__", {}).get(name)
+    for function in (own, *(cls.__dict__.get(name) for cls in type(obj).__mro__)):
+        options = getattr(function, "__dict__", {}).get(attribute)
+        if isinstance(options, dict):
+            return HookimplOptions(**options)
+    return HookimplOptions()
+
+
+def is_marked(obj: object, name: str) -> bool:
+    """Whether the method that ``obj.name`` gives carries a mark itself."""
+    function = getattr(obj, name, None)
+    return isinstance(getattr(getattr(function, "__func__", function), "__dict__", {}).get(f"{PROJECT}_impl"), dict)

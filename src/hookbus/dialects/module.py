@@ -1,0 +1,126 @@
+"""The dialect of LightningModule and LightningDataModule: methods that get the hook's arguments without the first two.
+
+A module's methods are called by position, without ``trainer`` and ``pl_module``. Those whose base method does
+something (``backward``, ``optimizer_step``, …) always take part; empty ones only where they are overridden.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from hookbus.dialects.base import derives_from, inherited_options, is_marked, overridden
+from hookbus.dialects.implementation import Implementation
+from hookbus.dialects.signature import SignatureMismatchError, positional_arguments
+
+#: Base methods with a default action: the last resort of their hook.
+DEFAULT_ACTIONS: Final = frozenset(
+    {
+        "backward",
+        "optimizer_step",
+        "optimizer_zero_grad",
+        "configure_gradient_clipping",
+        "lr_scheduler_step",
+        "transfer_batch_to_device",
+        "on_validation_model_zero_grad",
+        "on_validation_model_eval",
+        "on_test_model_eval",
+        "on_predict_model_eval",
+    }
+)
+_TRANSFER: Final = ("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer")
+_LOADERS: Final = ("train_dataloader", "val_dataloader", "test_dataloader", "predict_dataloader")
+#: What a LightningModule may define; any other method of a module is its own affair, whatever its name.
+MODULE_HOOKS: Final = (
+    *("configure_callbacks", "prepare_data", "setup", "teardown", "configure_model", "configure_sharded_model"),
+    *("configure_optimizers", "configure_gradient_clipping", "on_fit_start", "on_fit_end"),
+    *("training_step", "validation_step", "test_step", "predict_step"),
+    *("backward", "optimizer_step", "optimizer_zero_grad", "lr_scheduler_step"),
+    *("on_before_zero_grad", "on_before_backward", "on_after_backward", "on_before_optimizer_step"),
+    *(
+        f"on_{stage}_{point}"
+        for stage in ("train", "validation", "test", "predict")
+        for point in ("start", "epoch_start", "batch_start", "batch_end", "epoch_end", "end")
+    ),
+    *("on_validation_model_zero_grad", "on_validation_model_eval", "on_validation_model_train"),
+    *("on_test_model_eval", "on_test_model_train", "on_predict_model_eval"),
+    *("on_save_checkpoint", "on_load_checkpoint"),
+    *_LOADERS,
+    *_TRANSFER,
+)
+_NOT_POSITIONAL: Final = ("trainer", "pl_module")
+DATA_HOOKS: Final = (
+    "prepare_data",
+    "setup",
+    "teardown",
+    *_LOADERS,
+    *_TRANSFER,
+    "on_exception",
+)
+
+
+def is_module(obj: object) -> bool:
+    """Whether ``obj`` is a LightningModule of hookbus or Lightning."""
+    return derives_from(obj, "LightningModule")
+
+
+def is_datamodule(obj: object) -> bool:
+    """Whether ``obj`` is a LightningDataModule of hookbus or Lightning."""
+    return derives_from(obj, "LightningDataModule")
+
+
+def implementations(
+    module: object,
+    arguments: Mapping[str, Sequence[str]],
+    *,
+    without: Iterable[str] = (),
+    several_loaders: bool = False,
+) -> list[Implementation]:
+    """One record for each hook that a module answers.
+
+    Args:
+        module: a LightningModule.
+        arguments: the names of each hook's arguments.
+        without: hooks that the module leaves to somebody else (a data module that has them).
+        several_loaders: whether steps with ``*args`` get ``dataloader_idx``; Lightning passes it only then.
+
+    Raises:
+        SignatureMismatchError: for methods that cannot take their hook's arguments; all of them are named.
+    """
+    hooks = [hook for hook in MODULE_HOOKS if hook not in without]
+    return _methods(module, hooks, arguments, DEFAULT_ACTIONS, several_loaders)
+
+
+def data_implementations(datamodule: object, arguments: Mapping[str, Sequence[str]]) -> list[Implementation]:
+    """One record for each hook that a data module overrides."""
+    return _methods(datamodule, DATA_HOOKS, arguments, frozenset(), True)
+
+
+def claimed_transfers(datamodule: object) -> tuple[str, ...]:
+    """The batch transfer hooks that the data module overrides and so takes over from the module."""
+    return tuple(hook for hook in _TRANSFER if overridden(datamodule, hook) is not None)
+
+
+def _methods(
+    module: object,
+    hooks: Iterable[str],
+    arguments: Mapping[str, Sequence[str]],
+    always: frozenset[str],
+    several_loaders: bool,
+) -> list[Implementation]:
+    found, problems = [], []
+    for hook in hooks:
+        method = getattr(module, hook, None) if hook in always else overridden(module, hook)
+        if method is None or hook not in arguments or is_marked(module, hook):
+            continue
+        offered = [name for name in arguments[hook] if name not in _NOT_POSITIONAL]
+        spare = () if several_loaders or not hook.endswith("_step") else ("dataloader_idx",)
+        try:
+            args = positional_arguments(method, offered, spare=spare)
+        except SignatureMismatchError as error:
+            problems.append(f"{type(module).__name__}.{hook} {error}")
+            continue
+        found.append(Implementation(hook, method, args, options=inherited_options(module, hook)))
+    if problems:
+        raise SignatureMismatchError("; ".join(problems))
+    return found

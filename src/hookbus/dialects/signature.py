@@ -1,0 +1,57 @@
+"""How many of a hook's arguments a function can take, and by which names. Used by the dialects that call by position."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+class SignatureMismatchError(TypeError):
+    """A method cannot be called with the arguments of the hook that it implements."""
+
+
+def positional_arguments(
+    function: Callable[..., Any], offered: Sequence[str], *, spare: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Which of the ``offered`` arguments to pass to ``function``, in the order in which it takes them.
+
+    A function that has room for all of them gets all, by position, whatever it calls them (as Lightning does). One
+    that has room for fewer gets those that it names.
+
+    Args:
+        function: a bound method or anything else that can be called.
+        offered: the hook's argument names in order.
+        spare: those among ``offered`` that a function with ``*args`` does not get.
+
+    Raises:
+        SignatureMismatchError: if a parameter without a default can get no value.
+    """
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # builtins and some C functions have no signature: pass everything
+        return tuple(offered)
+    places = [p for p in parameters if p.kind in _POSITIONAL]
+    required = [p.name for p in places if p.default is p.empty]
+    keyword_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if keyword_only:
+        raise SignatureMismatchError(f"takes the keyword-only argument(s) {', '.join(keyword_only)}, which no hook passes")
+    if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        named = {p.name for p in places}
+        return tuple(name for name in offered if name not in spare or name in named)
+    if len(places) >= len(offered) and len(required) <= len(offered):
+        return tuple(offered)
+    named_args = tuple(p.name for p in places if p.name in offered)
+    missing = [name for name in required if name not in offered]
+    if not missing:
+        return named_args
+    if len(required) <= len(offered) and len(required) == len(places) and _prefix(required, offered):
+        return tuple(offered[: len(required)])
+    raise SignatureMismatchError(f"takes ({', '.join(p.name for p in places)}), but the hook has ({', '.join(offered)})")
+
+
+def _prefix(required: Sequence[str], offered: Sequence[str]) -> bool:
+    """Whether the parameters are the hook's first arguments, some under names of the author's own (``_`` and the like)."""
+    return all(ours.startswith("_") or ours == theirs for ours, theirs in zip(required, offered, strict=False))

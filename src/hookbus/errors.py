@@ -1,0 +1,10 @@
+"""Errors that every layer may raise and users may catch by name."""
+
+from __future__ import annotations
+
+
+class MisconfigurationException(Exception):
+    """The program asks for something that cannot work: the message says what, and what to write instead.
+
+    The name is Lightning's, so that ``except MisconfigurationException`` keeps working in scripts that come from there.
+    """
