@@ -97,7 +97,7 @@ def hookspec(
         raise ValueError("a historic hook has no single result: drop firstresult/fold, or historic")
     if fold and firstresult:
         raise ValueError("a fold returns the last value, firstresult the first one: choose one")
-    if set(owners) != set(OWNERS):
+    if sorted(owners) != sorted(OWNERS):
         raise ValueError(f"owners must name each of {OWNERS} once, got {owners}")
 
     def mark(func: _F) -> _F:

@@ -1,9 +1,10 @@
 """The bus: registration, order, compiled dispatch, discovery and configuration of plugins. Knows no torch."""
 
-from hookbus.bus.bus import Bus, Registration
+from hookbus.bus.bus import Bus
 from hookbus.bus.dispatch import blame
 from hookbus.bus.errors import (
     DuplicateStateKeyError,
+    EarlierError,
     OrderCycleError,
     RegistrationError,
     UnknownHookError,
@@ -11,11 +12,13 @@ from hookbus.bus.errors import (
     raise_first,
 )
 from hookbus.bus.order import Position
+from hookbus.bus.registration import Registration
 from hookbus.bus.timing import Timing
 
 __all__ = [
     "Bus",
     "DuplicateStateKeyError",
+    "EarlierError",
     "OrderCycleError",
     "Position",
     "RegistrationError",

@@ -6,17 +6,17 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Generator, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from hookbus.bus import plain, validate
-from hookbus.bus.errors import DuplicateStateKeyError, RegistrationError, UnknownHookError
-from hookbus.bus.filters import Filter, filtered
+from hookbus.bus import copying, plain, validate
+from hookbus.bus.errors import DuplicateStateKeyError, EarlierError, RegistrationError, UnknownHookError
+from hookbus.bus.filters import filtered
 from hookbus.bus.guard import guarded, role_of
 from hookbus.bus.hook import Fire, Hook
 from hookbus.bus.order import Position, Ranked
+from hookbus.bus.registration import Entry, Registration
 from hookbus.bus.timing import Timing
 from hookbus.dialects import Implementation, callback, module, native
 from hookbus.hookspecs import SPEC_MODULES
@@ -24,32 +24,6 @@ from hookbus.markers import OWNERS, PROJECT
 
 if TYPE_CHECKING:
     from hookbus.bus.loading import LoadReport
-
-
-@dataclass
-class Registration:
-    """One plugin as the bus knows it.
-
-    Attributes:
-        plugin: the object.
-        name: its name on this bus.
-        owner: the kind of owner, one of :data:`hookbus.markers.OWNERS`.
-        source: where it came from, in words.
-        role: ``monitor``, ``mutator`` or ``unspecified``.
-        position: its place among those of its owner.
-        implementations: what it implements, as called.
-        filters: the filters of its implementations, by hook.
-    """
-
-    plugin: object
-    name: str
-    owner: str
-    source: str
-    role: str
-    position: int
-    implementations: list[Implementation] = field(default_factory=list)
-    filters: dict[str, Filter] = field(default_factory=dict)
-    snapshot: tuple[object, ...] | None = None
 
 
 class Bus(pluggy.PluginManager):
@@ -79,10 +53,11 @@ class Bus(pluggy.PluginManager):
         self.report: LoadReport | None = None
         self.timing: Timing | None = None
         self.monitored = 0
+        self._specifications: list[Any] = []
         self._registrations: dict[str, Registration] = {}
-        self._implementations: dict[int, Ranked] = {}
+        self._entries: dict[pluggy.HookImpl, Entry] = {}
         self._sequence = 0
-        self._rank = _rank_from_environment
+        self._given_rank: int | None = None
 
     @classmethod
     def load(
@@ -154,39 +129,48 @@ class Bus(pluggy.PluginManager):
         if self.is_blocked(name):
             return None
         self._check_names(plugin, name, source)
+        role = self._role(plugin, name, owner)
         made = list(self._read(plugin, name) if implementations is None else implementations)
-        self._verify(plugin, name, made)
+        self._verify(plugin, name, role, made)
         self._check_state_key(plugin, name)
-        unverified = [made_for for made_for in made if not self._is_specified(made_for.hook)]
+        unverified = [implementation for implementation in made if not self._is_specified(implementation.hook)]
         self._sequence += 1
-        registration = Registration(plugin, name, owner, source, self._role(plugin, name), self._sequence)
+        registration = Registration(plugin, name, owner, source, role, self._sequence)
         if callback.is_callback(plugin):
             registration.snapshot = callback.snapshot(plugin)
             if self.closed:
                 callback.warn_of_misspelt(plugin, tuple(vars(self.hook)))
+        hooks = set(vars(self.hook))
         self._name2plugin[name] = plugin
         self._registrations[name] = registration
         try:
             for implementation in made:
                 if implementation in unverified:  # replaying a historic call may have brought its specification since
-                    self._verify(plugin, name, [implementation])
+                    self._verify(plugin, name, role, [implementation])
                 self._add(registration, implementation)
+            announce: Hook | None = getattr(self.hook, "on_plugin_registered", None)
+            if announce is not None and announce.is_historic():
+                announce.call_historic(kwargs={"plugin": plugin, "name": name})
         except BaseException:
             self.unregister(plugin, name)
+            for new in set(vars(self.hook)) - hooks:
+                if not self._hook(new).get_hookimpls() and not self._is_specified(new):
+                    delattr(self.hook, new)
             raise
-        announce = getattr(self.hook, "on_plugin_registered", None)
-        if announce is not None and announce.has_spec():
-            announce.call_historic(kwargs={"plugin": plugin, "name": name})
         return name
 
     def unregister(self, plugin: object | None = None, name: str | None = None) -> Any | None:
-        """Take a plugin and its implementations out; as pluggy's, but a hook that it never reached does not matter."""
+        """Take a plugin and its implementations out, as pluggy does."""
+        if name is None and plugin is not None:
+            name = self.get_name(plugin)
         gone = super().unregister(plugin, name)
-        for key, registration in list(self._registrations.items()):
-            if self._name2plugin.get(key) is not registration.plugin:
-                del self._registrations[key]
-        alive = {id(impl) for hook in vars(self.hook).values() for impl in hook.get_hookimpls()}
-        self._implementations = {key: entry for key, entry in self._implementations.items() if key in alive}
+        registration = self._registrations.pop(name, None) if name is not None else None
+        if registration is not None:
+            for entry in registration.entries:
+                self._entries.pop(entry.impl, None)
+            for hook in _hooks(self):
+                if hook.name in _ABOUT_PLUGINS:
+                    hook.forget(registration.plugin)
         return gone
 
     @contextlib.contextmanager
@@ -206,7 +190,6 @@ class Bus(pluggy.PluginManager):
         ones registered, moved ones moved; one whose methods were assigned or patched since is read again. Costs a few
         microseconds per plugin when nothing has changed.
         """
-        present = {id(r.plugin): r for r in self._registrations.values() if r.owner == owner}
         wanted: dict[int, object] = {}
         for plugin in plugins:
             if id(plugin) in wanted:
@@ -214,30 +197,46 @@ class Bus(pluggy.PluginManager):
                     f"{type(plugin).__name__} stands in the list twice; it takes part once", UserWarning, stacklevel=2
                 )
             wanted[id(plugin)] = plugin
-        for key, registration in present.items():
-            if key not in wanted:
+        for registration in list(self._registrations.values()):
+            if registration.listed and registration.owner == owner and id(registration.plugin) not in wanted:
                 self.unregister(registration.plugin, registration.name)
+        present = {id(registration.plugin): registration for registration in self._registrations.values()}
         moved = False
         for place, (key, plugin) in enumerate(wanted.items()):
             known = present.get(key)
             if known is None:
-                self.register(plugin, self._free_name(plugin), owner=owner, source=source)
-                known = self._registration_of(plugin)
-                moved = True
+                given = self.register(plugin, self._free_name(plugin), owner=owner, source=source)
+                if given is None:
+                    continue  # blocked
+                known = self._registrations[given]
+                known.listed, known.position, moved = True, place, True
             elif known.snapshot is not None and known.snapshot != (now := callback.snapshot(plugin)):
                 self._read_again(known)
                 known.snapshot = now
-            if known is not None and known.position != place:
-                known.position = place
-                moved = True
+            if known.listed and known.position != place:
+                known.position, moved = place, True
         if moved:
-            self._rearrange()
+            for hook in _hooks(self):
+                hook.rearrange()
 
     def refresh(self, plugin: object, implementations: Iterable[Implementation] | None = None) -> None:
-        """Read a registered plugin again, after its methods were assigned or patched."""
-        registration = self._registration_of(plugin)
-        if registration is not None:
-            self._read_again(registration, implementations)
+        """Read a registered plugin again, after its methods were assigned or patched.
+
+        Raises:
+            ValueError: the plugin is not registered.
+        """
+        registration = next((known for known in self._registrations.values() if known.plugin is plugin), None)
+        if registration is None:
+            raise ValueError(f"{plugin!r} is not registered, so it cannot be read again")
+        self._read_again(registration, implementations)
+
+    def get_name(self, plugin: object) -> str | None:
+        """The name of a registered plugin, None if it is not registered. Equal objects are different plugins."""
+        return next((name for name, known in self._name2plugin.items() if known is plugin), None)
+
+    def is_registered(self, plugin: object) -> bool:
+        """Whether this very object is registered."""
+        return self.get_name(plugin) is not None
 
     def get_canonical_name(self, plugin: object) -> str:
         """The name a plugin gets if none is given: on hookbus's bus its module or class name, made unique."""
@@ -247,12 +246,15 @@ class Bus(pluggy.PluginManager):
 
     def add_hookspecs(self, module_or_class: Any) -> None:
         """Add the hook specifications of a module or class."""
-        for name in dir(module_or_class):
-            if self.parse_hookspec_opts(module_or_class, name) is not None and not hasattr(self.hook, name):
-                setattr(self.hook, name, Hook(name, self))
+        names = [name for name in dir(module_or_class) if self.parse_hookspec_opts(module_or_class, name) is not None]
+        for name in names:
+            self._hook(name)
         super().add_hookspecs(module_or_class)
-        for hook in vars(self.hook).values():
+        self._specifications.append(module_or_class)
+        for name in names:
+            hook = self._hook(name)
             hook.rearrange()
+            hook.changed()
 
     def check_pending(self) -> None:
         """Raise if an implementation belongs to no specified hook; all such are named, with the nearest hook.
@@ -260,13 +262,13 @@ class Bus(pluggy.PluginManager):
         Raises:
             RegistrationError: unless they are marked ``optionalhook``.
         """
-        known = [name for name, hook in vars(self.hook).items() if hook.has_spec()]
+        known = [hook.name for hook in _hooks(self) if hook.has_spec()]
         found: list[tuple[object, str]] = []
-        for name, hook in vars(self.hook).items():
-            if hook.has_spec() or name.startswith("_"):
+        for hook in _hooks(self):
+            if hook.has_spec() or hook.name.startswith("_"):
                 continue
             found += [
-                (impl.plugin, validate.unknown_hook(name, impl.plugin_name, self._of(impl).location, known))
+                (impl.plugin, validate.unknown_hook(hook.name, impl.plugin_name, self._of(impl).location, known))
                 for impl in hook.get_hookimpls()
                 if not impl.optionalhook
             ]
@@ -292,7 +294,7 @@ class Bus(pluggy.PluginManager):
 
     def implementations(self, name: str) -> list[Implementation]:
         """What the plugin with this name implements."""
-        return list(self.registration(name).implementations)
+        return self.registration(name).implementations
 
     def implemented(self, hook: str) -> bool:
         """Whether anybody implements the hook."""
@@ -316,17 +318,25 @@ class Bus(pluggy.PluginManager):
     def add_hookcall_monitoring(self, before: Any, after: Any) -> Callable[[], None]:
         """As pluggy's; while a monitor is on, both call paths go through it."""
         undo_in_pluggy = super().add_hookcall_monitoring(before, after)
-        self._set_monitored(self.monitored + 1)
+        self._set_monitored(1)
+        undone = False
 
         def undo() -> None:
+            nonlocal undone
             undo_in_pluggy()
-            self._set_monitored(max(0, self.monitored - 1))
+            if not undone:
+                undone = True
+                self._set_monitored(-1)
 
         return undo
 
     @contextlib.contextmanager
     def timed(self) -> Generator[Timing, None, None]:
-        """Time each implementation for the duration of a ``with`` block; outside of one, timing costs nothing."""
+        """Time each implementation for the duration of a ``with`` block; outside of one, timing costs nothing.
+
+        Calls that take pluggy's plain way (historic hooks, hooks without specification or with an old-style wrapper,
+        hookcall monitoring) are not timed; within a nested ``timed()`` the inner one has the clock.
+        """
         outer, self.timing = self.timing, Timing()
         self._recompile()
         try:
@@ -337,7 +347,7 @@ class Bus(pluggy.PluginManager):
 
     def set_rank(self, rank: int) -> None:
         """Tell the bus the global rank of this process, which ``rank_zero`` implementations ask for."""
-        self._rank = lambda: rank
+        self._given_rank = rank
 
     def filter_state(self) -> dict[str, dict[str, dict[str, Any]]]:
         """The counters of all filters, by plugin name and hook, for a checkpoint."""
@@ -371,7 +381,7 @@ class Bus(pluggy.PluginManager):
     def _read(self, plugin: object, name: str) -> list[Implementation]:
         """What ``plugin`` implements, by its shape."""
         made = native.implementations(plugin, self.parse_hookimpl_opts)
-        arguments = {key: hook.shape.parameters for key, hook in vars(self.hook).items() if hook.shape is not None}
+        arguments = {hook.name: hook.shape.parameters for hook in _hooks(self) if hook.shape is not None}
         try:
             if callback.is_callback(plugin):
                 made += callback.implementations(plugin, arguments)
@@ -379,6 +389,9 @@ class Bus(pluggy.PluginManager):
                 made += module.implementations(plugin, arguments)
             elif module.is_datamodule(plugin):
                 made += module.data_implementations(plugin, arguments)
+            elif self.closed:
+                validate.reject_class(plugin)
+                native.warn_of_unmarked(plugin, name, [*arguments])
         except TypeError as error:
             raise RegistrationError(plugin, f"plugin {name!r}: {error}") from None
         return made
@@ -386,80 +399,81 @@ class Bus(pluggy.PluginManager):
     def _read_again(self, registration: Registration, implementations: Iterable[Implementation] | None = None) -> None:
         """Replace those implementations that have changed since they were read."""
         made = list(self._read(registration.plugin, registration.name) if implementations is None else implementations)
-        old = {(i.hook, i.origin or i.function, i.args): i for i in registration.implementations}
-        new = {(i.hook, i.function, i.args): i for i in made}
-        if old.keys() == new.keys():
-            return
-        self._verify(registration.plugin, registration.name, made)
-        for key, implementation in old.items():
+        old = {_identity(entry.read): entry for entry in registration.entries}
+        new = {_identity(implementation): implementation for implementation in made}
+        added = [implementation for key, implementation in new.items() if key not in old]
+        self._verify(registration.plugin, registration.name, registration.role, added)
+        for key, entry in old.items():
             if key not in new:
-                self._drop(registration, implementation)
-        for key, implementation in new.items():
-            if key not in old:
-                self._add(registration, implementation)
+                registration.entries.remove(entry)
+                del self._entries[entry.impl]
+                self._hook(entry.read.hook).remove(entry.impl)
+        for implementation in added:
+            self._add(registration, implementation)
 
-    def _add(self, registration: Registration, implementation: Implementation) -> None:
-        made, gate = filtered(implementation, lambda: self._rank())
+    def _add(self, registration: Registration, read: Implementation, *, replay: bool = True) -> None:
+        called, gate = filtered(read, self._rank)
         if registration.role == "monitor":
-            made = guarded(made, lambda hook, error: self._report(registration, hook, error))
-        hook: Hook | None = getattr(self.hook, made.hook, None)
-        if hook is None:
-            hook = Hook(made.hook, self)
-            setattr(self.hook, made.hook, hook)
-        impl = plain.hookimpl_of(registration.plugin, registration.name, made)
-        self._implementations[id(impl)] = Ranked(made, registration.plugin, registration.name, ())
-        hook._maybe_apply_history(impl)
-        hook._add_hookimpl(impl)
-        registration.implementations.append(made)
-        if gate is not None:
-            registration.filters[made.hook] = gate
+            called = guarded(called, lambda hook, error: self._report(registration, hook, error))
+        hook = self._hook(read.hook)
+        entry = Entry(read, called, plain.hookimpl_of(registration.plugin, registration.name, called), gate)
+        self._entries[entry.impl] = entry
+        registration.entries.append(entry)
+        if replay:
+            hook._maybe_apply_history(entry.impl)
+        hook._add_hookimpl(entry.impl)
 
-    def _drop(self, registration: Registration, implementation: Implementation) -> None:
-        hook: Hook = getattr(self.hook, implementation.hook)
-        for impl in hook.get_hookimpls():
-            if self._of(impl) is implementation:
-                hook._hookimpls.remove(impl)
-                del self._implementations[id(impl)]
-        hook.changed()
-        registration.implementations.remove(implementation)
-        registration.filters.pop(implementation.hook, None)
+    def _hook(self, name: str) -> Hook:
+        """The hook of this name, made if it is the first time that anybody speaks of it."""
+        hook: Hook | None = getattr(self.hook, name, None)
+        if hook is None:
+            hook = Hook(name, self)
+            setattr(self.hook, name, hook)
+        return hook
 
     def _of(self, impl: pluggy.HookImpl) -> Implementation:
-        entry = self._implementations.get(id(impl))
-        return entry.implementation if entry is not None else plain.implementation_of(impl)
+        entry = self._entries.get(impl)
+        return entry.called if entry is not None else plain.implementation_of(impl)
 
     def _ranked(self, impl: pluggy.HookImpl, owners: Sequence[str] | None) -> Ranked:
         """An implementation with its place among its equals."""
         registration = self._registrations.get(impl.plugin_name)
         if registration is None:
             return Ranked(self._of(impl), impl.plugin, impl.plugin_name, (0,))
-        rank = ((owners or OWNERS).index(registration.owner), registration.position)
-        return Ranked(self._of(impl), impl.plugin, impl.plugin_name, rank)
+        return registration.ranked(self._of(impl), owners or OWNERS)
 
-    def _registration_of(self, plugin: object) -> Registration | None:
-        return next((r for r in self._registrations.values() if r.plugin is plugin), None)
+    def _rank(self) -> int:
+        """The global rank of this process: as told, else as launchers announce it, else 0."""
+        if self._given_rank is not None:
+            return self._given_rank
+        return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) or 0)
 
     def _free_name(self, plugin: object) -> str:
         """A readable name that nobody has: the module's, function's or class's, numbered from the second on."""
         base = getattr(plugin, "__name__", None) or type(plugin).__name__
-        taken, name, number = self._name2plugin, base, 2
+        taken, name, number = self._name2plugin, str(base), 2
         while taken.get(name) is not None:
             name, number = f"{base}#{number}", number + 1
-        return str(name)
+        return name
 
     def _is_specified(self, name: str) -> bool:
         hook: Hook | None = getattr(self.hook, name, None)
         return hook is not None and hook.has_spec()
 
-    def _verify(self, plugin: object, name: str, implementations: Sequence[Implementation]) -> None:
-        problems = validate.problems(self, plugin, name, implementations)
+    def _verify(self, plugin: object, name: str, role: str, implementations: Sequence[Implementation]) -> None:
+        problems = validate.problems(self, name, role, implementations)
         if problems:
             raise RegistrationError(plugin, "\n".join(problems))
 
-    def _role(self, plugin: object, name: str) -> str:
+    def _role(self, plugin: object, name: str, owner: str) -> str:
+        if owner in ("module", "datamodule"):  # what trains is no plugin, whatever its attributes
+            return "unspecified"
         try:
             return role_of(plugin)
         except ValueError as error:
+            if callback.is_callback(plugin):  # an attribute of this name may be the author's own
+                warnings.warn(f"plugin {name!r}: {error}; it counts as unspecified", UserWarning, stacklevel=3)
+                return "unspecified"
             raise RegistrationError(plugin, f"plugin {name!r}: {error}") from None
 
     def _check_names(self, plugin: object, name: str, source: str) -> None:
@@ -470,7 +484,7 @@ class Bus(pluggy.PluginManager):
                 f"{plugin!r} (from {source}) cannot have it; give one of them another name"
             )
         for other in self._registrations.values():
-            if other.plugin == plugin:
+            if other.plugin is plugin:
                 raise ValueError(
                     f"Plugin already registered under a different name: {plugin!r} is {other.name!r} "
                     f"(from {other.source}), it cannot be {name!r} as well"
@@ -491,32 +505,47 @@ class Bus(pluggy.PluginManager):
 
     def _report(self, registration: Registration, hook: str, error: Exception) -> None:
         """Say once per hook that a monitor failed, and tell whoever listens each time."""
-        warnings.warn(
-            f"monitor {registration.name!r} failed in {hook}: {type(error).__name__}: {error}; the run goes on",
-            RuntimeWarning,
-            stacklevel=3,
-        )
+        first = hook not in registration.failed
+        registration.failed.add(hook)
+        if first:
+            warnings.warn(
+                f"monitor {registration.name!r} failed in {hook}: {type(error).__name__}: {error}; the run goes on",
+                RuntimeWarning,
+                stacklevel=3,
+            )
         listeners: Hook | None = getattr(self.hook, "on_plugin_error", None)
-        if listeners is not None and hook != "on_plugin_error":
-            kwargs = {"plugin": registration.plugin, "name": registration.name, "hook": hook, "exception": error}
-            if listeners.is_historic():
-                listeners.call_historic(kwargs=kwargs)
-            else:
-                listeners(**kwargs)
+        if listeners is None or hook == "on_plugin_error":
+            return
+        kwargs = {"plugin": registration.plugin, "name": registration.name, "hook": hook, "exception": error}
+        self._hookexec(listeners.name, listeners.get_hookimpls(), kwargs, False)
+        if first and listeners.is_historic():  # late plugins hear of the first only, else the history grows all run
+            listeners.remember({**kwargs, "exception": EarlierError(error)})
 
-    def _set_monitored(self, depth: int) -> None:
-        self.monitored = depth
+    def _set_monitored(self, change: int) -> None:
+        self.monitored += change
         self._recompile()
 
     def _recompile(self) -> None:
-        for hook in vars(self.hook).values():
+        for hook in _hooks(self):
             hook.changed()
 
-    def _rearrange(self) -> None:
-        for hook in vars(self.hook).values():
-            hook.rearrange()
+    def __getstate__(self) -> dict[str, Any]:
+        return copying.state_of(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        copying.restore(self, state)
 
 
-def _rank_from_environment() -> int:
-    """The global rank as launchers announce it; 0 without one."""
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")) or 0)
+#: Historic hooks whose calls are about one plugin each.
+_ABOUT_PLUGINS = ("on_plugin_registered", "on_plugin_error")
+
+
+def _hooks(bus: Bus) -> list[Hook]:
+    return list(vars(bus.hook).values())
+
+
+def _identity(implementation: Implementation) -> tuple[object, ...]:
+    """What stays the same when an unchanged plugin is read again: bound methods are made anew by each access."""
+    function = implementation.function
+    owner = getattr(function, "__self__", None)
+    return (implementation.hook, id(getattr(function, "__func__", function)), id(owner), implementation.args)

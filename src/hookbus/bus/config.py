@@ -7,8 +7,9 @@ pyproject.toml, the environment, the command line's ``-p``, ``Trainer(plugins=[â
 
 from __future__ import annotations
 
+import importlib
 import os
-import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -29,8 +30,6 @@ _KEYS: Final[Mapping[str, tuple[type, str]]] = {
     "autoload": (bool, "true or false"),
     "strict": (bool, "true or false"),
 }
-#: ``hookbus`` where a table or key of that name may stand: saves a TOML parser where nothing is configured.
-_MENTION: Final = re.compile(r"""^\s*(\[\s*)?(["']?tool["']?\s*\.\s*)?["']?hookbus["']?\s*[.\]=]""", re.MULTILINE)
 _YES: Final = ("1", "true", "yes", "on")
 _NO: Final = ("0", "false", "no", "off")
 
@@ -186,20 +185,24 @@ def _read_pyproject(directory: Path) -> tuple[Path | None, Mapping[str, Any]]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: cannot be read: {error}") from error
-    if not _MENTION.search(text):
+    if not _may_configure(text):
         return path, {}
     return path, _checked(path, _parsed(path, text).get("tool", {}).get("hookbus", {}))
 
 
+def _may_configure(text: str) -> bool:
+    """Whether a table ``tool.hookbus`` can stand in ``text``, in any of TOML's spellings: saves parsing most files."""
+    bare = text.translate(str.maketrans("", "", " \t\"'"))
+    return "tool.hookbus" in bare or ("[tool]" in bare and "hookbus" in bare)
+
+
 def _parsed(path: Path, text: str) -> dict[str, Any]:
+    tomllib = importlib.import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     try:
-        import tomllib
-    except ModuleNotFoundError:  # Python 3.10
-        import tomli as tomllib
-    try:
-        return tomllib.loads(text)
+        found: dict[str, Any] = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"{path}: expected TOML: {error}") from error
+    return found
 
 
 def _checked(path: Path, table: object) -> Mapping[str, Any]:

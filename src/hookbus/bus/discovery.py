@@ -1,8 +1,8 @@
 """Which plugins are installed, read from metadata alone: nothing that a plugin brings is imported here.
 
-:func:`find` lists the entry points of hookbus's groups; :func:`resolve` turns a name that a person typed into those that
-it stands for. Two distributions may offer the same name: both are kept, as ``name@distribution``, and :func:`notices`
-says so.
+:func:`find` lists the entry points of hookbus's groups; :func:`resolve` turns a name that a person typed into those
+that it stands for. Two distributions may offer the same name: both are kept, as ``name@distribution``, and
+:func:`notices` says so.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ import difflib
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 import importlib_metadata
 
-#: The entry-point groups, the preferred one first: a distribution that offers one name in several is taken at its first.
+#: The entry-point groups, preferred ones first: of a distribution that offers one name in several, the first counts.
 NATIVE_GROUP: Final = "hookbus"
 GROUPS: Final = (NATIVE_GROUP, "lightning.pytorch.callbacks_factory", "pytorch_lightning.callbacks_factory")
 
@@ -156,7 +156,7 @@ def matching(
         packages: whether the names of packages that contain the module count.
     """
     wanted = normalised(name)
-    tests = [
+    tests: list[Callable[[Candidate], bool]] = [
         lambda c: c.plugin == name,
         lambda c: c.name == name,
         lambda c: c.path == name,
@@ -212,7 +212,7 @@ def _spellings(candidate: Candidate) -> tuple[str, ...]:
 
 
 def _scanned(refresh: bool) -> _Scan:
-    global _last  # noqa: PLW0603 - the scan is a fact about this process
+    global _last
     environment = _environment()
     if refresh:
         importlib_metadata.MetadataPathFinder.invalidate_caches()
@@ -344,6 +344,4 @@ def _told_apart(found: Sequence[Candidate], said: list[str]) -> tuple[Candidate,
             distributions = ", ".join(f"{c.distribution} {c.version}" for c in clashing)
             names = ", ".join(f"{name}@{c.distribution}" for c in clashing)
             said.append(f"{len(clashing)} distributions offer {name!r} ({distributions}); the plugins are {names}")
-    return tuple(
-        replace(c, plugin=f"{c.name}@{c.distribution}") if len(by_name[c.name]) > 1 else c for c in found
-    )
+    return tuple(replace(c, plugin=f"{c.name}@{c.distribution}") if len(by_name[c.name]) > 1 else c for c in found)

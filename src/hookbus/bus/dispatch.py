@@ -4,7 +4,7 @@ A hook with the arguments ``trainer, loss`` and two implementations, of which on
 
     def on_before_backward(trainer, loss):
         _results = []
-        _value = (_call := <ema.on_before_backward>)(loss)
+        _value = _7_0(loss)  # ema  ema.py:12
         if _value is not None: _results.append(_value)
         ...
         return _results
@@ -12,7 +12,10 @@ A hook with the arguments ``trainer, loss`` and two implementations, of which on
 The function object stays the same for the life of the hook, so that a reference to it never goes stale: a change of
 the implementations only swaps its ``__code__``, first for a stub that compiles at the next call. A call that is
 running keeps the code that it began with, hence the set of implementations, as pluggy's copy of its list does.
-Implementations stand in ``co_consts``, not in a namespace, so that they are released with the code that calls them.
+
+The names that the code calls (``_7_0``) stand in the function's own globals and are removed when that code is gone:
+implementations are released with the last call that uses them. (As constants of the code they would be out of sight
+of the garbage collector, which does not look into code objects: no bus that was ever used could be freed.)
 
 What the code does must equal what pluggy's own loop does with the same implementations
 (``tests/bus/test_dispatch_properties.py`` compares the two on random ones).
@@ -23,14 +26,14 @@ from __future__ import annotations
 import itertools
 import linecache
 import types
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hookbus.bus.errors import raise_first
 from hookbus.bus.wrappers import enter, leave
 
-_GLOBALS = {"enter": enter, "leave": leave, "raise_first": raise_first, "__name__": "hookbus.bus.compiled"}
 _serial = itertools.count(1)
 
 
@@ -56,16 +59,16 @@ class Call:
     silent: bool
     location: str
 
-    def source(self, constant: str) -> str:
-        """The call as source text, with ``constant`` standing for the function."""
-        given = ", ".join([*self.args, *(f"{name}={name}" for name in self.keywords)])
-        # The walrus keeps the compiler from warning that a string is not callable; it costs one local store.
-        return f"(_call := {constant!r})({given})"
+    def source(self, name: str) -> str:
+        """The call as source text, ``name`` standing for the function."""
+        given = ", ".join([*self.args, *(f"{word}={word}" for word in self.keywords)])
+        return f"{name}({given})"
 
     @property
     def comment(self) -> str:
         """What a traceback shows beside the call."""
-        return f"  # {self.plugin}  {self.location}"
+        text = f"{self.plugin}  {self.location}"
+        return "  # " + "".join(char if char.isprintable() else "?" for char in text)  # one line, whatever the name
 
 
 @dataclass(frozen=True)
@@ -88,63 +91,62 @@ class Shape:
 
 
 def stable_function(shape: Shape, defaults: tuple[Any, ...], compile_now: Callable[[], None]) -> types.FunctionType:
-    """The function of a hook for all its life; it begins as a stub that calls ``compile_now`` first."""
-    clash = [name for name in shape.parameters if name.startswith("_") or name in _GLOBALS]
+    """The function of a hook for all its life; its first code is a stub that calls ``compile_now`` first.
+
+    Raises:
+        ValueError: for argument names that begin with an underscore, which the compiled code uses itself.
+    """
+    clash = [name for name in shape.parameters if name.startswith("_")]
     if clash:
-        raise ValueError(f"hook {shape.name!r}: argument name(s) {', '.join(clash)} are reserved, choose others")
-    namespace: dict[str, Any] = {}
-    source = f"def {shape.name}({', '.join(shape.parameters)}): pass"
-    exec(compile(source, f"<hookbus {shape.name}>", "exec"), _GLOBALS, namespace)
-    function: types.FunctionType = namespace[shape.name]
-    function.__defaults__ = defaults or None
-    stub(function, shape, compile_now)
+        raise ValueError(f"hook {shape.name!r}: argument names must not begin with '_', got {', '.join(clash)}")
+    namespace: dict[str, Any] = {"__name__": __name__, "_enter": enter, "_leave": leave, "_raise_first": raise_first}
+    code = _compiled(shape, ["_compile()", f"return _self({', '.join(shape.parameters)})"], f"<hookbus {shape.name}>")
+    function = types.FunctionType(code, namespace, shape.name, defaults or None)
+    namespace.update(_compile=compile_now, _self=function)
     return function
-
-
-def stub(function: types.FunctionType, shape: Shape, compile_now: Callable[[], None]) -> None:
-    """Let the next call of ``function`` compile it first."""
-    given = ", ".join(shape.parameters)
-    body = ["(_call := '#compile')()", f"return (_call := '#self')({given})"]
-    _swap(function, shape, body, {"#compile": compile_now, "#self": function})
 
 
 def compile_calls(function: types.FunctionType, shape: Shape, calls: Sequence[Call]) -> None:
     """Let ``function`` call ``calls`` in their order."""
-    constants = {f"#{i}": call.function for i, call in enumerate(calls)}
-    wrappers = [(f"#{i}", call) for i, call in enumerate(calls) if call.wrapper]
-    inner = [(f"#{i}", call) for i, call in enumerate(calls) if not call.wrapper]
+    serial = next(_serial)
+    names = {f"_{serial}_{i}": call for i, call in enumerate(calls)}
+    wrappers = [(name, call) for name, call in names.items() if call.wrapper]
+    inner = [(name, call) for name, call in names.items() if not call.wrapper]
     if shape.fold:
         setup, result = [], shape.fold
     elif shape.firstresult:
-        setup, result = ["_value = None"] if wrappers or shape.collect_errors or not inner else [], "_value"
+        setup, result = ["_value = None"], "_value"
     else:
         setup, result = ["_results = []"], "_results"
     if wrappers:
-        lines = [line for constant, call in wrappers for line in [f"enter(_entered, {call.source(constant)}){call.comment}"]]
         body = [
             *("_failure = None", "_entered = []", *setup, "try:"),
-            *(f"    {line}" for line in [*lines, *_inner(shape, inner)]),
+            *(f"    _enter(_entered, {call.source(name)}){call.comment}" for name, call in wrappers),
+            *(f"    {line}" for line in _inner(shape, inner)),
             *("except BaseException as _error:", "    _failure = _error"),
-            f"return leave(_entered, {result}, _failure)",
+            *("try:", f"    return _leave(_entered, {result}, _failure)"),
+            # Else this frame and the exception would keep each other, and all their tensors, alive.
+            *("finally:", "    _failure = None"),
         ]
-    elif shape.firstresult and not shape.collect_errors and inner:
-        body = [*_inner(shape, inner), "return _value"]
-    else:
+    elif inner:
         body = [*setup, *_inner(shape, inner), f"return {result}"]
-    _swap(function, shape, body, constants)
+    else:
+        body = [f"return {shape.fold or ('None' if shape.firstresult else '[]')}"]
+    _install(function, shape, body, serial, {name: call.function for name, call in names.items()})
 
 
 def compile_fallback(function: types.FunctionType, shape: Shape, execute: Callable[[dict[str, Any]], Any]) -> None:
     """Let ``function`` hand its arguments to ``execute`` as a dictionary: pluggy's own, plain way."""
+    serial = next(_serial)
     given = ", ".join(f"{name!r}: {name}" for name in shape.parameters)
-    _swap(function, shape, [f"return (_call := '#execute')({{{given}}})"], {"#execute": execute})
+    _install(function, shape, [f"return _{serial}({{{given}}})"], serial, {f"_{serial}": execute})
 
 
 def _inner(shape: Shape, calls: Sequence[tuple[str, Call]]) -> list[str]:
     """The lines that call the implementations which are no wrappers."""
     lines: list[str] = []
-    for number, (constant, call) in enumerate(calls):
-        source = call.source(constant)
+    for number, (name, call) in enumerate(calls):
+        source = call.source(name)
         if call.silent:
             block = [f"{source}{call.comment}"]
         elif shape.fold:
@@ -157,44 +159,68 @@ def _inner(shape: Shape, calls: Sequence[tuple[str, Call]]) -> list[str]:
             block = ["try:", *(f"    {line}" for line in block), "except BaseException as _e: _errors.append(_e)"]
         if shape.firstresult and number:  # an answer that is there already ends the search
             block = ["if _value is None:", *(f"    {line}" for line in block)]
-        elif shape.firstresult and call.silent:
-            block = ["_value = None", *block]
         lines += block
     if shape.collect_errors:
-        lines = ["_errors = []", *lines, "raise_first(_errors)"]
+        lines = ["_errors = []", *lines, "_raise_first(_errors)"]
     return lines or ["pass"]
 
 
-def _swap(function: types.FunctionType, shape: Shape, body: Sequence[str], constants: dict[str, Any]) -> None:
-    """Compile ``body`` with objects in place of the placeholder strings, and make it the code of ``function``."""
-    filename = f"<hookbus {shape.name} {next(_serial)}>"
-    source = f"def {shape.name}({', '.join(shape.parameters)}):\n" + "".join(f"    {line}\n" for line in body)
-    module_code = compile(source, filename, "exec")
-    code = next(c for c in module_code.co_consts if isinstance(c, types.CodeType))
-    consts = tuple(constants.get(c, c) if isinstance(c, str) else c for c in code.co_consts)
-    linecache.cache.pop(function.__code__.co_filename, None)
-    linecache.cache[filename] = (len(source), None, source.splitlines(keepends=True), filename)
-    function.__code__ = code.replace(co_consts=consts)
+def _compiled(shape: Shape, body: Iterable[str], filename: str) -> types.CodeType:
+    module = compile(_text(shape, body), filename, "exec")
+    return next(constant for constant in module.co_consts if isinstance(constant, types.CodeType))
 
 
-def forget_source(function: types.FunctionType) -> None:
-    """Drop the source text that tracebacks show, when a hook goes out of use."""
-    linecache.cache.pop(function.__code__.co_filename, None)
+def _text(shape: Shape, body: Iterable[str]) -> str:
+    return f"def {shape.name}({', '.join(shape.parameters)}):\n" + "".join(f"    {line}\n" for line in body)
+
+
+def _install(
+    function: types.FunctionType, shape: Shape, body: Sequence[str], serial: int, names: dict[str, Any]
+) -> None:
+    """Make ``body`` the code of ``function``, and let it find ``names`` for as long as that code lives."""
+    filename = f"<hookbus {shape.name} {serial}>"
+    code = _compiled(shape, body, filename)
+    text = _text(shape, body)
+    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)  # for tracebacks
+    function.__globals__.update(names)
+    weakref.finalize(code, _release, weakref.ref(function), tuple(names), filename).atexit = False
+    function.__code__ = code
+
+
+def _release(function: weakref.ref[types.FunctionType], names: Iterable[str], filename: str) -> None:
+    """Forget what belonged to a code object that is no more."""
+    linecache.cache.pop(filename, None)
+    owner = function()
+    if owner is not None:
+        for name in names:
+            owner.__globals__.pop(name, None)
 
 
 def blame(error: BaseException) -> tuple[str, str] | None:
     """The hook and the plugin out of whose implementation ``error`` came, innermost; None if it came from none.
 
-    Found by walking the traceback to the last compiled frame, so that nothing need be recorded while all is well.
+    Found in the traceback and the source text of the compiled code, so that nothing need be recorded while all is well.
+    Calls that take pluggy's plain way (a hook without specification, an old-style wrapper, hookcall monitoring) leave
+    no such trace.
     """
     found = None
+    around: tuple[str, dict[str, str]] | None = None  # the hook whose wrappers are being left, by their location
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         if code.co_filename.startswith("<hookbus "):
-            line = linecache.getline(code.co_filename, trace.tb_lineno)
-            _, mark, comment = line.partition("  # ")
-            if mark:
-                found = (code.co_name, comment.split("  ")[0])
+            plugin, _ = _comment(linecache.getline(code.co_filename, trace.tb_lineno))
+            rows = [_comment(line) for line in linecache.getlines(code.co_filename)]
+            around = None if plugin else (code.co_name, {location: name for name, location in rows if name})
+            found = (code.co_name, plugin) if plugin else found
+        elif around is not None:
+            plugin = around[1].get(f"{code.co_filename}:{code.co_firstlineno}", "")
+            found = (around[0], plugin) if plugin else found
         trace = trace.tb_next
     return found
+
+
+def _comment(line: str) -> tuple[str, str]:
+    """Plugin and location as :attr:`Call.comment` wrote them; empty if the line has none."""
+    plugin, _, location = line.partition("  # ")[2].rstrip("\n").partition("  ")
+    return plugin, location

@@ -44,6 +44,7 @@ class Hook(pluggy.HookCaller):
         self._bus = bus
         self._shape: dispatch.Shape | None = None
         self._fire: types.FunctionType | None = None
+        self._stub: types.CodeType | None = None
         self._known: frozenset[str] = frozenset()
         self._required: tuple[str, ...] = ()
         self._defaults: dict[str, object] = {}
@@ -51,26 +52,25 @@ class Hook(pluggy.HookCaller):
         self._direct: types.FunctionType | None = None
 
     def set_specification(self, specmodule_or_class: Any, spec_opts: pluggy.HookspecOpts) -> None:
-        """Take a specification, from which the compiled function gets its signature."""
+        """Take a specification, from which the compiled function gets its signature.
+
+        Raises:
+            ValueError: there is one already, or it cannot be compiled; nothing is changed then.
+        """
         super().set_specification(specmodule_or_class, spec_opts)
         assert self.spec is not None
-        options: Mapping[str, Any] = dict(spec_opts)
         parameters = self.spec.argnames + self.spec.kwargnames
-        fold = options.get("fold")
-        if fold and fold not in parameters:
-            raise ValueError(f"hook {self.name!r}: fold={fold!r} names none of its arguments {parameters}")
-        self._shape = dispatch.Shape(
-            self.name,
-            parameters,
-            firstresult=bool(options.get("firstresult")),
-            fold=fold,
-            collect_errors=bool(options.get("collect_errors")),
-        )
+        defaults = tuple(self.spec.kwargdefaults[name] for name in self.spec.kwargnames)
+        try:
+            shape = _shape(self.name, parameters, dict(spec_opts))
+            function = dispatch.stable_function(shape, defaults, self._compile)
+        except ValueError:
+            self.spec = self._call_history = None
+            raise
+        self._shape, self._fire, self._stub = shape, function, function.__code__
         self._known, self._required = frozenset(parameters), self.spec.argnames
         self._defaults = self.spec.kwargdefaults
-        defaults = tuple(self._defaults[name] for name in self.spec.kwargnames)
-        self._fire = dispatch.stable_function(self._shape, defaults, self._compile)
-        vars(self._bus.fire)[self.name] = self._fire
+        vars(self._bus.fire)[self.name] = function
 
     @property
     def shape(self) -> dispatch.Shape | None:
@@ -107,10 +107,27 @@ class Hook(pluggy.HookCaller):
         except Exception:
             self._hookimpls.remove(hookimpl)
             raise
+        self.changed()
 
     def _remove_plugin(self, plugin: object) -> None:
-        super()._remove_plugin(plugin)
+        # By identity: pluggy would remove those of an equal plugin, too.
+        self._hookimpls[:] = [impl for impl in self._hookimpls if impl.plugin is not plugin]
         self.changed()
+
+    def remove(self, hookimpl: pluggy.HookImpl) -> None:
+        """Take one implementation out."""
+        self._hookimpls.remove(hookimpl)
+        self.changed()
+
+    def remember(self, kwargs: Mapping[str, object]) -> None:
+        """Keep a historic call for implementations to come, without calling those that there are."""
+        assert self._call_history is not None
+        self._call_history.append((kwargs, None))
+
+    def forget(self, plugin: object) -> None:
+        """Drop the historic calls about a plugin that is gone, which would keep it alive."""
+        if self._call_history:
+            self._call_history[:] = [call for call in self._call_history if call[0].get("plugin") is not plugin]
 
     def rearrange(self) -> None:
         """Put the implementations in call order anew, after one was added or places have changed."""
@@ -118,15 +135,17 @@ class Hook(pluggy.HookCaller):
         impls = {id(entry): impl for entry, impl in zip(entries, reversed(self._hookimpls), strict=True)}
         ordered = (arrange if self._bus.list_order else constrain)(self.name, entries)
         # pluggy walks this list backwards.
-        self._hookimpls[:] = [impls[id(entry)] for entry in reversed(ordered)]
-        self.changed()
+        now = [impls[id(entry)] for entry in reversed(ordered)]
+        if now != self._hookimpls:
+            self._hookimpls[:] = now
+            self.changed()
 
     def changed(self) -> None:
         """Let the next call compile the hook anew."""
         self._old_style = any(impl.hookwrapper for impl in self._hookimpls)
         self._direct = None if self._old_style or self.is_historic() else self._fire
-        if self._fire is not None and self._shape is not None:
-            dispatch.stub(self._fire, self._shape, self._compile)
+        if self._fire is not None and self._stub is not None:
+            self._fire.__code__ = self._stub
 
     def entries(self) -> list[Ranked]:
         """The implementations in call order."""
@@ -167,3 +186,17 @@ class Hook(pluggy.HookCaller):
     def _call_plainly(self, kwargs: dict[str, Any]) -> Any:
         assert self._shape is not None
         return self._hookexec(self.name, self._hookimpls.copy(), kwargs, self._shape.firstresult)
+
+
+def _shape(name: str, parameters: tuple[str, ...], options: Mapping[str, Any]) -> dispatch.Shape:
+    """What a specification says of its hook, in the compiler's terms."""
+    fold = options.get("fold")
+    if fold and fold not in parameters:
+        raise ValueError(f"hook {name!r}: fold={fold!r} names none of its arguments {parameters}")
+    return dispatch.Shape(
+        name,
+        parameters,
+        firstresult=bool(options.get("firstresult")),
+        fold=fold,
+        collect_errors=bool(options.get("collect_errors")),
+    )

@@ -1,6 +1,7 @@
 """Loading what was planned: import, call factories, register; one broken plugin is named and does not stop the others.
 
-:func:`load_plugins` gives a :class:`LoadReport`, which knows for each plugin whether it is active, blocked or broken, and why.
+:func:`load_plugins` gives a :class:`LoadReport`, which knows of each plugin whether it is active, blocked or broken,
+and why.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ class PluginStatus:
             planned.name, planned.distribution, planned.version, planned.source, status, planned.reason, planned=planned
         )
 
+    @property
+    def unasked(self) -> bool:
+        """Whether it is left out only because installed plugins are not loaded unless asked for."""
+        return self.planned is not None and not self.planned.load and self.planned.choice is None
+
     def __str__(self) -> str:
         return f"{self.name!r} ({self.distribution} {self.version})" if self.distribution else repr(self.name)
 
@@ -90,13 +96,16 @@ class LoadReport:
     def header(self) -> str:
         """The line for the start of a run: ``plugins: tensorboard-0.3.1, gradcam-0.1.0 (1 blocked: wandb)``."""
         tokens = dict.fromkeys(
-            f"{short_name(p.distribution)}-{p.version}" if p.distribution else p.name for p in self.having("active")
+            f"{short_name(p.distribution)}-{p.version}" if p.distribution else p.name
+            for p in self.having("active")
+            if p.registered
         )
-        aside = [
-            f"{len(found)} {status}: {', '.join(plugin.name for plugin in found)}"
-            for status, found in (("blocked", self.having("blocked")), ("broken", self.having("broken")))
-            if found
-        ]
+        blocked = [p.name for p in self.having("blocked") if not p.unasked]
+        broken = [p.name for p in self.having("broken")]
+        unasked = sum(p.unasked for p in self.plugins)
+        aside = [f"{len(blocked)} blocked: {', '.join(blocked)}"] if blocked else []
+        aside += [f"{len(broken)} broken: {', '.join(broken)}"] if broken else []
+        aside += [f"autoload off: {unasked} not loaded"] if unasked else []
         return f"plugins: {', '.join(tokens) or 'none'}" + (f" ({'; '.join(aside)})" if aside else "")
 
     @property
@@ -125,7 +134,7 @@ def load_plugins(bus: Bus, selection: PluginSelection, *, others: Collection[str
         PluginLoadError: for the first broken plugin, if ``selection.strict``.
     """
     report = LoadReport(notices=list(discovery.notices()))
-    failures: list[tuple[PluginStatus, BaseException]] = []
+    broken: list[tuple[PluginStatus, BaseException]] = []
     entries = plan(selection, discovery.find(), others=others)
     for name in {c.name for c in selection.blocked} & set(others) | {p.name for p in entries if not p.load}:
         bus.set_blocked(name)
@@ -146,9 +155,9 @@ def load_plugins(bus: Bus, selection: PluginSelection, *, others: Collection[str
             status.status, status.reason = "broken", _reason(error)
             if selection.strict:
                 raise PluginLoadError(f"plugin {status}, {planned.path}: {status.reason}") from error
-            failures.append((status, error))
-    for status, error in failures:  # when all others are there to hear of it
-        _announce(bus, status, error)
+            broken.append((status, error))
+    for status, cause in broken:  # when all others are there to hear of it
+        _announce(bus, status, cause)
     return report
 
 

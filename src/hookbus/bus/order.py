@@ -2,7 +2,7 @@
 
 Wrappers stand outermost, then ``tryfirst``, the others, ``trylast``. Within each of these groups a list-ordered bus
 follows the kinds of owners as the hook declares them, and within one kind the order of registration (for callbacks:
-of ``trainer.callbacks``). ``before``/``after`` move an implementation only as far as they must.
+of ``trainer.callbacks``). ``before``/``after`` move the implementation that carries them, only as far as they must.
 """
 
 from __future__ import annotations
@@ -71,19 +71,50 @@ def constrain(hook: str, ordered: list[Ranked]) -> list[Ranked]:
 
 
 def _constrain(hook: str, ordered: list[Ranked]) -> list[Ranked]:
-    """One of the two groups of :func:`constrain`."""
+    """One of the two groups of :func:`constrain`: who asks is who moves.
+
+    First, whoever asks to come ``after`` others waits for them; then, whoever asks to come ``before`` one that now
+    stands earlier is called up, just ahead of it. The others keep their order among each other.
+    """
     places: dict[str, list[int]] = {}
     for i, entry in enumerate(ordered):
         places.setdefault(entry.name, []).append(i)
-    graph: dict[int, set[int]] = {i: set() for i in range(len(ordered))}
+    after = [_named(entry, "after", places) for entry in ordered]
+    earlier = [set(names) for names in after]
     for i, entry in enumerate(ordered):
-        for name in entry.implementation.options.get("before", ()):
-            for j in places.get(name, ()):
-                graph[j].add(i)
-        for name in entry.implementation.options.get("after", ()):
-            graph[i].update(places.get(name, ()))
+        for j in _named(entry, "before", places):
+            earlier[j].add(i)
+    _check_for_cycles(hook, ordered, earlier)
+
+    waited: list[int] = []
+    waiting = list(range(len(ordered)))
+    while waiting:
+        free = next(i for i in waiting if after[i].issubset(waited))
+        waiting.remove(free)
+        waited.append(free)
+
+    result: list[int] = []
+
+    def place(i: int) -> None:
+        if i not in result:
+            for j in sorted(earlier[i], key=waited.index):
+                place(j)
+            result.append(i)
+
+    for i in waited:
+        place(i)
+    return [ordered[i] for i in result]
+
+
+def _named(entry: Ranked, side: str, places: dict[str, list[int]]) -> set[int]:
+    """The places of those whom ``entry`` names in its ``before`` or ``after``; absent ones do not matter."""
+    names: Sequence[str] = entry.implementation.options.get(side) or ()  # type: ignore[assignment]
+    return {i for name in names for i in places.get(name, ())}
+
+
+def _check_for_cycles(hook: str, ordered: Sequence[Ranked], earlier: Sequence[set[int]]) -> None:
     try:
-        TopologicalSorter(graph).prepare()
+        TopologicalSorter(dict(enumerate(earlier))).prepare()
     except CycleError as error:
         circle = [ordered[i] for i in error.args[1]]
         names = " -> ".join(entry.name for entry in circle)
@@ -92,15 +123,6 @@ def _constrain(hook: str, ordered: list[Ranked]) -> list[Ranked]:
             f"hook {hook!r}: before/after form a cycle: {names} (each before the next); drop one of these options: "
             + ", ".join(f"{entry.name} ({entry.implementation.location})" for entry in circle[:-1]),
         ) from None
-    result: list[Ranked] = []
-    waiting = list(range(len(ordered)))
-    placed: set[int] = set()
-    while waiting:  # always the first that nothing holds back: whoever is not concerned keeps his place
-        i = next(i for i in waiting if graph[i] <= placed)
-        waiting.remove(i)
-        placed.add(i)
-        result.append(ordered[i])
-    return result
 
 
 def flags(implementation: Implementation) -> tuple[str, ...]:
@@ -113,9 +135,10 @@ def flags(implementation: Implementation) -> tuple[str, ...]:
     if options.get("at"):
         words.append("at=" + ",".join(map(str, sorted(options["at"] or ()))))
     if options.get("when"):
-        words.append(f"when={_name(options['when'])}")
+        words.append(f"when={flag_name(options['when'])}")
     return tuple(words)
 
 
-def _name(function: Callable[..., object] | None) -> str:
+def flag_name(function: Callable[..., object] | None) -> str:
+    """How a predicate is shown."""
     return getattr(function, "__name__", type(function).__name__)

@@ -22,6 +22,7 @@ class Planned:
         source: where it comes from, or who left it out.
         reason: why it is left out, empty if it is loaded.
         candidate: the entry point, None for one asked for by import path.
+        choice: what was said about it; None if nothing was.
         parts: what was said about single ones of the objects that it may bring, by the object's name.
     """
 
@@ -31,6 +32,7 @@ class Planned:
     source: str
     reason: str = ""
     candidate: Candidate | None = None
+    choice: Choice | None = None
     parts: dict[str, Choice] = field(default_factory=dict)
 
     @property
@@ -45,13 +47,11 @@ class Planned:
 
     def decide(self, choice: Choice) -> None:
         """Follow what somebody said about it."""
-        self.load, self.source = not choice.blocked, choice.source
+        self.choice, self.load, self.source = choice, not choice.blocked, choice.source
         self.reason = f"blocked by {choice.source}" if choice.blocked else ""
 
 
-def plan(
-    selection: PluginSelection, candidates: Sequence[Candidate], *, others: Collection[str] = ()
-) -> list[Planned]:
+def plan(selection: PluginSelection, candidates: Sequence[Candidate], *, others: Collection[str] = ()) -> list[Planned]:
     """What to do with each plugin, in the order of loading: the installed by name, then the others as asked for.
 
     Args:

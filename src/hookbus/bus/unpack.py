@@ -71,7 +71,9 @@ def object_name(plugin: object) -> str:
 
 
 def _is_or_makes_plugin(obj: object, parse: Parse) -> bool:
-    return is_plugin(obj, parse) or (inspect.isclass(obj) and any(is_base(cls) for cls in obj.__mro__))
+    if inspect.isclass(obj) and any(is_base(cls) and cls.__name__ == "Callback" for cls in obj.__mro__):
+        return True
+    return is_plugin(obj, parse)
 
 
 def _instance(obj: Any) -> object:
@@ -79,13 +81,16 @@ def _instance(obj: Any) -> object:
 
 
 def _described(obj: object) -> str:
-    kind = type(obj).__name__
+    if obj is None:
+        return "None"
     if isinstance(obj, ModuleType):
         return f"the module {obj.__name__}"
     if inspect.isclass(obj):
         return f"the class {obj.__qualname__}"
-    text = repr(obj) if isinstance(obj, int | float | str | bytes | bool) else ""
-    return f"{text if len(text) <= 40 else text[:37] + '...'} ({kind})" if text else f"a {kind}"
+    if isinstance(obj, int | float | str | bytes):
+        text = repr(obj)
+        return f"{text if len(text) <= 40 else text[:37] + '...'} ({type(obj).__name__})"
+    return f"an instance of {type(obj).__name__}"
 
 
 def _hint(obj: object, hooks: Collection[str]) -> str:

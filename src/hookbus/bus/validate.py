@@ -7,8 +7,11 @@ import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hookbus.bus.guard import refusal
+from hookbus.bus.order import flag_name
 from hookbus.dialects import Implementation
-from hookbus.dialects.base import overridden
+from hookbus.dialects.base import is_base, overridden
+from hookbus.dialects.native import argument_names
 from hookbus.hookspecs import nearest
 
 if TYPE_CHECKING:
@@ -16,11 +19,21 @@ if TYPE_CHECKING:
     from hookbus.bus.hook import Hook
 
 
-def problems(bus: Bus, plugin: object, name: str, implementations: Sequence[Implementation]) -> list[str]:
-    """What is wrong with the implementations of a plugin, one message each; empty if all is well."""
+def problems(bus: Bus, name: str, role: str, implementations: Sequence[Implementation]) -> list[str]:
+    """What is wrong with the implementations of a plugin, one message each; empty if all is well.
+
+    Args:
+        bus: where it is to be registered.
+        name: the plugin's.
+        role: the plugin's.
+        implementations: what it implements.
+    """
     known = [key for key, hook in vars(bus.hook).items() if hook.has_spec()]
     found: list[str] = []
     for implementation in implementations:
+        refused = refusal(implementation) if role == "monitor" else None
+        if refused:
+            found.append(f"plugin {name!r}: {refused}")
         hook: Hook | None = getattr(bus.hook, implementation.hook, None)
         if hook is not None and hook.has_spec():
             found += _against_spec(hook, name, implementation)
@@ -61,6 +74,15 @@ def _against_spec(hook: Hook, plugin: str, implementation: Implementation) -> li
             f"{where}: Argument(s) {set(unknown)} are declared in the hookimpl but can not be found in the hookspec: "
             f"{hints} (the hook has: {', '.join(parameters) or 'no arguments'})"
         )
+    predicate = implementation.options.get("when")
+    if predicate is not None:
+        unknown = [name for name in argument_names(predicate)[0] if name not in parameters]
+        if unknown:
+            hints = ", ".join(f"{name!r}{suggestion(name, parameters)}" for name in unknown)
+            found.append(
+                f"{where}: the predicate of when={flag_name(predicate)} asks for {hints} "
+                f"(the hook has: {', '.join(parameters) or 'no arguments'})"
+            )
     keyword_only = _required_keyword_only(implementation)
     if keyword_only:
         found.append(f"{where}: keyword-only argument(s) {keyword_only} would never be passed; drop the '*' before them")
@@ -97,3 +119,13 @@ def state_key(plugin: object) -> str | None:
         return None
     key = getattr(plugin, "state_key", None)
     return key if isinstance(key, str) else None
+
+
+def reject_class(plugin: object) -> None:
+    """Raise if ``plugin`` is a class of which an instance was meant.
+
+    Raises:
+        TypeError: for a subclass of Callback, LightningModule or LightningDataModule.
+    """
+    if inspect.isclass(plugin) and any(is_base(cls) for cls in plugin.__mro__):
+        raise TypeError(f"{plugin.__name__} is a class; register an instance: {plugin.__name__}(…)")

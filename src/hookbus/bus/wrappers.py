@@ -63,9 +63,10 @@ def _passes(wrapper: Wrapper, failure: BaseException) -> bool:
         wrapper.throw(failure)
     except RuntimeError as error:
         if isinstance(failure, StopIteration) and error.__cause__ is failure:
-            wrapper.close()
             return True
         raise
+    finally:
+        del failure  # as in leave()
     return False
 
 

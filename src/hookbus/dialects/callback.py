@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from hookbus.callback import CALLBACK_HOOKS
 from hookbus.dialects.base import derives_from, inherited_options, is_marked, overridden
@@ -41,8 +42,8 @@ def implementations(callback: object, arguments: Mapping[str, Sequence[str]]) ->
         except SignatureMismatchError as error:
             problems.append(f"{type(callback).__name__}.{hook} {error}")
             continue
-        options = inherited_options(callback, hook)
-        found.append(Implementation(hook, method, args, options=options, silent=not options.get("wrapper")))
+        made = Implementation(hook, method, args, options=inherited_options(callback, hook))
+        found.append(replace(made, silent=not made.wrapper))
     if problems:
         raise SignatureMismatchError("; ".join(problems))
     return found
@@ -58,7 +59,7 @@ def warn_of_misspelt(callback: object, known: Sequence[str]) -> None:
     for name in dir(type(callback)):
         if not name.startswith("on_") or name in CALLBACK_HOOKS or is_marked(callback, name):
             continue
-        if not callable(getattr(type(callback), name, None)):
+        if overridden(callback, name) is None:
             continue
         if name in known:
             hint = "Lightning has no such callback hook: mark it with @hookbus.hookimpl to implement hookbus's own"

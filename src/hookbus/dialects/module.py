@@ -16,6 +16,7 @@ from hookbus.dialects.signature import SignatureMismatchError, positional_argume
 #: Base methods with a default action: the last resort of their hook.
 DEFAULT_ACTIONS: Final = frozenset(
     {
+        "predict_step",
         "backward",
         "optimizer_step",
         "optimizer_zero_grad",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pluggy
 
+from hookbus.dialects.base import is_marked
 from hookbus.dialects.implementation import Implementation
 from hookbus.markers import HookimplOptions
 
@@ -30,6 +32,25 @@ def implementations(
         args, optional = argument_names(function)
         found.append(Implementation(hook, function, args, optional, HookimplOptions(**options)))  # type: ignore[typeddict-item]
     return found
+
+
+class UnmarkedHookWarning(UserWarning):
+    """A method has the name of a hook, but no mark, so it will never be called."""
+
+
+def warn_of_unmarked(plugin: object, name: str, known: Iterable[str]) -> None:
+    """Warn of each method with a hook's name that lacks ``@hookimpl``.
+
+    Only names with ``on_`` count: ``setup``, ``backward`` and the like are names of ordinary functions, too.
+    """
+    for hook in sorted({name for name in known if name.startswith("on_")}.intersection(dir(plugin))):
+        if callable(getattr(plugin, hook)) and not is_marked(plugin, hook):
+            warnings.warn(
+                f"plugin {name!r}: {hook} has the name of a hook, but is not marked, so it will not be called; "
+                "mark it with @hookbus.hookimpl, or rename it",
+                UnmarkedHookWarning,
+                stacklevel=4,
+            )
 
 
 def argument_names(function: Callable[..., Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:

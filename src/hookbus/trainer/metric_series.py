@@ -95,14 +95,25 @@ class Series:
 class NumberSeries(Series):
     """Numbers and one-element tensors, reduced by mean (weighted by batch size), sum, max or min."""
 
-    __slots__ = ("_buffer", "_filled", "_last", "_number", "_reduced", "_rows", "_total", "_weight", "_weights", "synced")
+    __slots__ = (
+        "_buffer",
+        "_filled",
+        "_last",
+        "_number",
+        "_reduced",
+        "_rows",
+        "_total",
+        "_weight",
+        "_weights",
+        "synced",
+    )
 
     def __init__(
         self, name: str, hook: str, loader: int | None, options: LogOptions, *, per_batch: bool, synced: bool = False
     ) -> None:
         super().__init__(name, hook, loader, options, per_batch=per_batch)
         self.synced = synced
-        self._buffer = torch.empty(0)
+        self._buffer = torch.empty(0, dtype=torch.float32)
         self._rows: tuple[Tensor, ...] = ()
         self.clear()
 
@@ -123,7 +134,7 @@ class NumberSeries(Series):
         Raises:
             ValueError: the value is neither.
         """
-        if isinstance(value, Tensor):
+        if type(value) is not float and isinstance(value, Tensor):
             if value.requires_grad:
                 value = value.detach()
             row = self._filled
@@ -137,7 +148,7 @@ class NumberSeries(Series):
             if self.options.on_epoch:
                 self._filled = row + 1
                 self._weights.append(weight)
-        elif isinstance(value, (float, int)) or isinstance(value, numbers.Real):
+        elif isinstance(value, (float, int, numbers.Real)):
             if isinstance(weight, Tensor):
                 self.add(torch.as_tensor(float(value), device=weight.device), weight)
                 return
@@ -185,10 +196,11 @@ class NumberSeries(Series):
         self._single(value)  # before memory is taken for something that cannot be logged
         self.fold()
         wanted = (_BLOCK if self._rows else _FIRST_BLOCK) if self.options.on_epoch else 1
-        if len(self._rows) != wanted:
+        dtype = torch.promote_types(_kept_dtype(value.dtype), self._buffer.dtype)
+        if (len(self._rows), self._buffer.dtype, self._buffer.device) != (wanted, dtype, value.device):
             # Outside inference mode, since values of later steps may come from outside it too.
             with torch.inference_mode(False):
-                self._buffer = torch.zeros(wanted, dtype=_kept_dtype(value.dtype), device=value.device)
+                self._buffer = torch.zeros(wanted, dtype=dtype, device=value.device)
                 self._rows = self._buffer.unbind()
         return 0
 
@@ -270,7 +282,8 @@ class ObjectSeries(Series):
     def __init__(self, name: str, hook: str, loader: int | None, options: LogOptions, *, per_batch: bool) -> None:
         super().__init__(name, hook, loader, options, per_batch=per_batch)
         self._metric: Any = None
-        self.clear()
+        self._last: Tensor | None = None
+        self._computed: Tensor | None = None
 
     def add(self, value: Any, weight: Any) -> None:
         """Note the object and its last value.
@@ -309,9 +322,7 @@ class ObjectSeries(Series):
         super().clear()
         if self._metric is not None:
             self._metric.reset()
-        self._metric = None
-        self._last: Tensor | None = None
-        self._computed: Tensor | None = None
+        self._metric = self._last = self._computed = None
 
     def _tensor(self, value: object, what: str) -> Tensor:
         if not isinstance(value, Tensor):
@@ -338,11 +349,11 @@ def _combine(reduction: str, first: Tensor, second: Tensor) -> Tensor:
 
 def _weighted_sum(rows: Tensor, weights: list[Any]) -> Tensor:
     """``sum(rows * weights)`` without waiting for the device."""
+    if any(issubclass(kind, Tensor) for kind in set(map(type, weights))):
+        return (rows * torch.stack([torch.as_tensor(weight, device=rows.device) for weight in weights])).sum()
     first = weights[0]
-    if isinstance(first, Tensor):
-        return (rows * torch.stack([torch.as_tensor(w, device=rows.device) for w in weights])).sum()
-    if all(weight == first for weight in weights):
-        return rows.sum() * first
+    if weights.count(first) == len(weights):
+        return rows.sum() * float(first)
     factors = torch.tensor(weights, dtype=rows.dtype)
     if rows.is_cuda:
         factors = factors.pin_memory()  # a copy from ordinary memory would wait for the device

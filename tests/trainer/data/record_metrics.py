@@ -250,7 +250,7 @@ def run_scenarios() -> dict[str, list[dict[str, Any]]]:
         "on_validation_epoch_start": lambda m: m.log("val_start", 2.0),
     }
     once = {"max_epochs": 1}
-    recorded = {
+    return {
         "train": fit({"training_step": scenario_train}, FIVE, max_epochs=2),
         "kinds": fit({"training_step": scenario_kinds}, FIVE, **once),
         "rare": fit({"training_step": scenario_rare}, FIVE, **once),
@@ -294,10 +294,11 @@ def run_scenarios() -> dict[str, list[dict[str, Any]]]:
             },
             [FIVE, THREE],
         ),
-        "test": evaluate("test", {"test_step": val["validation_step"], "validation_step": val["validation_step"]}, FIVE),
+        "test": evaluate(
+            "test", {"test_step": val["validation_step"], "validation_step": val["validation_step"]}, FIVE
+        ),
         "metric_object": fit({"training_step": scenario_metric, "on_train_epoch_end": log_metric}, FIVE, max_epochs=2),
     }
-    return recorded
 
 
 def scenario_metric(model: pl.LightningModule, batch: torch.Tensor, batch_idx: int) -> None:

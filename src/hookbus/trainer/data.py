@@ -1,0 +1,210 @@
+"""Where batches come from: asking for the dataloaders, counting and limiting their batches, walking over them."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+
+from hookbus.dialects import Implementation
+from hookbus.errors import MisconfigurationException
+from hookbus.trainer.combined import CombinedLoader
+
+#: The words of Lightning's arguments and hooks for each loop.
+PREFIXES = ("train", "val", "test", "predict")
+
+
+@dataclass
+class PassedLoaders:
+    """Loaders that were passed to an entry point; they take the place of the data module's.
+
+    Attributes:
+        loaders: what was passed, by the prefix of its hook (``train``, ``val``, ``test``, ``predict``).
+    """
+
+    loaders: dict[str, Any] = field(default_factory=dict)
+
+    def implementations(self) -> list[Implementation]:
+        """One record for each ``{prefix}_dataloader`` hook that is answered."""
+        return [
+            Implementation(f"{prefix}_dataloader", lambda loader=loader: loader, ())
+            for prefix, loader in self.loaders.items()
+            if loader is not None
+        ]
+
+
+@dataclass
+class Loaders:
+    """The loaders of one loop and how many batches of each are used.
+
+    Attributes:
+        loaders: one for training, any number for evaluation and prediction.
+        num_batches: batches to use of each; ``inf`` where the length is unknown.
+        given: what the hook returned, as Lightning's ``trainer.train_dataloader`` shows it.
+    """
+
+    loaders: list[Any]
+    num_batches: list[int | float]
+    given: Any
+
+
+def training_loader(answer: Any, limit: int | float, *, overfit: bool) -> Loaders:
+    """The loader of the training loop; a collection of loaders is combined, the longest one giving the length.
+
+    Args:
+        answer: what ``train_dataloader`` returned.
+        limit: number (int) or share (float) of batches.
+        overfit: take the same batches in every epoch, in order.
+    """
+    given = answer
+    if isinstance(answer, (list, tuple, dict)) and not isinstance(answer, str):
+        answer = CombinedLoader(answer, "max_size_cycle")
+    if overfit:
+        answer = _in_order(answer)
+    _check_iterable("train_dataloader", answer)
+    return Loaders([answer], [_count("train_dataloader", answer, limit)], given)
+
+
+def evaluation_loaders(prefix: str, answer: Any, limit: int | float, *, overfit: bool = False) -> Loaders:
+    """The loaders of an evaluation or prediction loop, to be walked over one after the other.
+
+    Args:
+        prefix: ``val``, ``test`` or ``predict``.
+        answer: what the hook returned: one loader, or nested lists, tuples or dictionaries of loaders.
+        limit: number (int) or share (float) of batches of each.
+        overfit: take the same batches each time, in order.
+    """
+    if isinstance(answer, CombinedLoader) and answer.mode != "sequential":
+        flat: list[Any] = [answer]
+    else:
+        flat = list(_flatten(answer.iterables if isinstance(answer, CombinedLoader) else answer))
+    if overfit:
+        flat = [_in_order(loader) for loader in flat]
+    for loader in flat:
+        _check_iterable(f"{prefix}_dataloader", loader)
+    return Loaders(flat, [_count(f"{prefix}_dataloader", loader, limit) for loader in flat], answer)
+
+
+def batches(loader: Any, num_batches: int | float) -> Iterator[tuple[Any, bool]]:
+    """Walk over ``loader``: each batch, and whether it is the last one.
+
+    A loader of unknown length is read one batch ahead, which is the only way to know.
+    """
+    if num_batches == 0:
+        return
+    iterator = iter(loader)
+    if not math.isinf(num_batches) and length(loader) is not None:
+        for i in range(1, int(num_batches) + 1):
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                warnings.warn(
+                    f"{type(loader).__name__} promised {num_batches} batches and ended after {i - 1}; check its __len__ "
+                    "(and that nothing inside it raises StopIteration)",
+                    stacklevel=2,
+                )
+                return
+            yield batch, i == num_batches
+        return
+    ahead, count, nothing = next(iterator, _NOTHING), 0, _NOTHING
+    while ahead is not nothing:
+        count += 1
+        batch = ahead
+        ahead = next(iterator, nothing) if count < num_batches else nothing
+        yield batch, ahead is nothing
+
+
+_NOTHING: Any = object()
+
+
+def length(loader: Any) -> int | None:
+    """The number of batches of ``loader``, None if it does not know."""
+    if isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset) and not isinstance(loader.dataset, Sized):
+        return None
+    try:
+        return len(loader)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def set_epoch(loader: Any, epoch: int) -> None:
+    """Tell the samplers of ``loader`` which epoch begins, so that distributed ones shuffle anew."""
+    leaves = _flatten(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]
+    for leaf in leaves:
+        samplers = [getattr(leaf, "sampler", None)]
+        samplers.append(getattr(getattr(leaf, "batch_sampler", None), "sampler", None))
+        for sampler in dict.fromkeys(s for s in samplers if s is not None):
+            if callable(getattr(sampler, "set_epoch", None)):
+                sampler.set_epoch(epoch)
+
+
+def _count(name: str, loader: Any, limit: int | float) -> int | float:
+    """How many batches of ``loader`` to use under ``limit``."""
+    total = length(loader)
+    if total == 0:
+        warnings.warn(
+            f"{name} is empty: expected at least one batch, got a {type(loader).__name__} of length 0; nothing will run "
+            "on it (is the dataset empty, or smaller than one batch with drop_last=True?)",
+            stacklevel=2,
+        )
+        return 0
+    if isinstance(limit, int) or limit == 0.0:
+        return min(total, int(limit)) if total is not None else int(limit)
+    if limit == 1.0:
+        return total if total is not None else math.inf
+    if total is None:
+        raise MisconfigurationException(
+            f"{name}: a limit of {limit} is a share of all batches, but this {type(loader).__name__} does not know its "
+            "length; use a number of batches (int)"
+        )
+    used = int(total * limit)
+    if used == 0:
+        raise MisconfigurationException(
+            f"{name}: {limit} of {total} batch(es) is less than one batch; use at least {1 / total:.3g}, or a number (int)"
+        )
+    return used
+
+
+def _check_iterable(name: str, loader: Any) -> None:
+    if not isinstance(loader, Iterable):
+        raise TypeError(
+            f"{name} must give an iterable of batches (such as torch.utils.data.DataLoader), got {type(loader).__name__}: "
+            f"{loader!r}"
+        )
+
+
+def _flatten(answer: Any) -> Iterator[Any]:
+    """The loaders in nested lists, tuples and dictionaries, in order."""
+    if isinstance(answer, dict):
+        for value in answer.values():
+            yield from _flatten(value)
+    elif isinstance(answer, (list, tuple)):
+        for value in answer:
+            yield from _flatten(value)
+    else:
+        yield answer
+
+
+def _in_order(loader: Any) -> Any:
+    """``loader`` without shuffling, for ``overfit_batches``."""
+    if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, RandomSampler):
+        return loader
+    warnings.warn("overfit_batches turns shuffling of the dataloader off, to meet the same batches again", stacklevel=2)
+    return DataLoader(
+        loader.dataset,
+        batch_size=loader.batch_size,
+        sampler=SequentialSampler(loader.dataset),  # type: ignore[arg-type]
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        drop_last=loader.drop_last,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        generator=loader.generator,
+        persistent_workers=loader.persistent_workers,
+    )

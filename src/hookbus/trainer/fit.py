@@ -1,0 +1,332 @@
+"""The training loop, as a page to read.
+
+::
+
+    on_train_start
+    for epoch in epochs:
+        on_train_epoch_start
+        for batch in train_dataloader:
+            transfer hooks, on_train_batch_start
+            the step (step.py)
+            schedulers by step; by epoch after the last batch
+            on_train_batch_end
+            loggers
+            validation, if due
+            plateau schedulers by step
+        on_train_epoch_end            # EarlyStopping and ModelCheckpoint after the module
+        plateau schedulers by epoch
+        loggers
+    on_train_end
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from hookbus.errors import MisconfigurationException
+from hookbus.trainer import schedules
+from hookbus.trainer.data import Loaders, batches, set_epoch, training_loader
+from hookbus.trainer.evaluate import EvaluationLoop
+from hookbus.trainer.schedules import LRSchedulerConfig
+from hookbus.trainer.signals import SIGTERMException
+from hookbus.trainer.states import RunningStage
+from hookbus.trainer.step import AutomaticStep, ManualStep
+
+if TYPE_CHECKING:
+    from hookbus.trainer.trainer import Trainer
+
+
+class FitLoop:
+    """Trains a module until a limit is reached or somebody asks to stop.
+
+    Args:
+        trainer: owns settings, progress and everything else; the loop keeps loaders only.
+
+    Attributes:
+        loaders: the training loader, None until it was asked for.
+        val_loop: runs the validations.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self.loaders: Loaders | None = None
+        self.val_loop = EvaluationLoop(trainer, RunningStage.VALIDATING)
+        self._val_every: int | float = math.inf
+        self._loaded_in_epoch = 0
+
+    # -- limits ------------------------------------------------------------------------------------------------------
+
+    @property
+    def max_epochs(self) -> int:
+        """Upper bound of epochs, -1 for none; callbacks may change it."""
+        return self._trainer.settings.max_epochs
+
+    @max_epochs.setter
+    def max_epochs(self, value: int) -> None:
+        self._trainer.settings.max_epochs = value
+
+    @property
+    def max_steps(self) -> int:
+        """Upper bound of optimiser steps, -1 for none."""
+        return self._trainer.settings.max_steps
+
+    @property
+    def may_stop_early(self) -> bool:
+        """Whether the minimum numbers of epochs and steps are reached."""
+        settings, progress = self._trainer.settings, self._trainer.progress
+        epochs = not settings.min_epochs or progress.epochs_trained >= settings.min_epochs
+        return epochs and (not settings.min_steps or progress.global_step >= settings.min_steps)
+
+    @property
+    def _steps_done(self) -> bool:
+        return self.max_steps != -1 and self._trainer.progress.global_step >= self.max_steps
+
+    @property
+    def _done(self) -> bool:
+        """Whether no further epoch begins."""
+        progress = self._trainer.progress
+        if self._num_batches == 0 or self._steps_done:
+            return True
+        if self.max_epochs != -1 and progress.epochs_trained >= self.max_epochs:
+            progress.epoch = progress.epochs_trained
+            return True
+        return self._trainer.should_stop and self.may_stop_early
+
+    @property
+    def _num_batches(self) -> int | float:
+        return self.loaders.num_batches[0] if self.loaders else 0
+
+    # -- the loop ----------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Train."""
+        trainer = self._trainer
+        trainer.state.stage = RunningStage.TRAINING
+        self._load_data()
+        if self._done:
+            self._say_why_nothing_runs()
+            return
+        module, fire, progress = trainer.lightning_module, trainer.bus.fire, trainer.progress
+        if self.max_epochs != -1:
+            progress.epoch = progress.epochs_trained
+        self.val_loop.load_data()
+        trainer._metrics.start("train")
+        fire.on_train_start(trainer, module)
+        while not self._done:
+            trainer._sync_callbacks()
+            self._reload_data()
+            self._run_epoch()
+        trainer._sync_callbacks()
+        fire.on_train_end(trainer, module)
+
+    def _run_epoch(self) -> None:
+        trainer, loaders = self._trainer, self.loaders
+        assert loaders is not None
+        module, fire, progress, metrics = trainer.lightning_module, trainer.bus.fire, trainer.progress, trainer._metrics
+        set_epoch(loaders.loaders[0], progress.epoch)
+        metrics.start("train")
+        if not progress.mid_epoch:
+            progress.begin_epoch()
+            fire.on_train_epoch_start(trainer, module)
+        step = AutomaticStep(trainer) if module.automatic_optimization else ManualStep(trainer)
+        for batch, last in batches(loaders.loaders[0], loaders.num_batches[0]):
+            progress.is_last_batch = last
+            if not self._run_batch(step, batch) or self._epoch_is_over():
+                break
+        metrics.finish_batches()
+        progress.epochs_trained += 1
+        progress.epoch_started = False
+        fire.on_train_epoch_end(trainer, module)
+        if self._all_batches_ready:
+            self._step_schedulers("epoch", plateau=True)
+        trainer._outlets.update_train_epoch_metrics()
+        metrics.finish_epoch()
+        progress.epoch += 1
+        if trainer.received_sigterm:
+            raise SIGTERMException
+
+    def _run_batch(self, step: AutomaticStep | ManualStep, batch: Any) -> bool:
+        """Train on one batch, and validate if that is due; False if the module ends the epoch by answering -1."""
+        trainer = self._trainer
+        module, fire, progress, control = trainer.lightning_module, trainer.bus.fire, trainer.progress, trainer.control
+        batch_idx = progress.batch
+        batch = trainer._transfer(batch, 0)
+        progress.batch += 1
+        progress.total_batches += 1
+        control.step = progress.global_step
+        outputs: dict[str, Any] = {}
+        if batch is None:
+            warnings.warn("train_dataloader gave None as a batch: nothing is trained on it", stacklevel=2)
+        else:
+            if -1 in _answers(fire.on_train_batch_start(trainer, module, batch, batch_idx)):
+                progress.is_last_batch = True
+                self._step_schedulers("step", plateau=False)
+                self._step_schedulers("epoch", plateau=False)
+                return False
+            if control.pending and control.take_skip():
+                return True
+            outputs = step(batch, batch_idx, self._stepping)
+        self._step_schedulers("step", plateau=False)
+        if self._all_batches_ready:
+            self._step_schedulers("epoch", plateau=False)
+        fire.on_train_batch_end(trainer, module, outputs, batch, batch_idx)
+        trainer._metrics.finish_batch()
+        progress.batch_done += 1
+        trainer._outlets.update_train_step_metrics()
+        if control.pending and control.take_stop_epoch():
+            progress.is_last_batch = True
+        if self._validation_due():
+            self._validate()
+        self._step_schedulers("step", plateau=True)
+        if self._stepping:
+            progress.logging_step += 1
+        if trainer.should_stop:
+            trainer._outlets.save()
+        if control.pending:
+            control.pending = False
+            if control.take_save():
+                trainer._save_on_request()
+        if trainer.received_sigterm and not self._training_done:
+            raise SIGTERMException
+        return True
+
+    # -- questions that the loop asks itself -------------------------------------------------------------------------
+
+    @property
+    def _all_batches_ready(self) -> bool:
+        """Whether the current batch is the last of its epoch."""
+        progress = self._trainer.progress
+        return progress.is_last_batch or progress.batch >= self._num_batches
+
+    @property
+    def _stepping(self) -> bool:
+        """Whether the current batch ends an accumulation window; the last batch of an epoch always does."""
+        return self._trainer.progress.batch % self._trainer.accumulate_grad_batches == 0 or self._all_batches_ready
+
+    def _should_accumulate(self) -> bool:
+        """Lightning's name for "the current batch does not end in an optimiser step"; callbacks in the wild ask this."""
+        return not self._stepping
+
+    @property
+    def _training_done(self) -> bool:
+        return self._steps_done or self._all_batches_ready
+
+    def _epoch_is_over(self) -> bool:
+        return self._training_done or (self._trainer.should_stop and self.may_stop_early)
+
+    def _validation_due(self) -> bool:
+        """Whether a validation follows the current batch."""
+        trainer, progress, settings = self._trainer, self._trainer.progress, self._trainer.settings
+        if trainer.control.pending and trainer.control.take_evaluate() and trainer.enable_validation:
+            return True
+        every = settings.check_val_every_n_epoch
+        if not trainer.enable_validation or (every is not None and (progress.epoch + 1) % every):
+            return False
+        endless = math.isinf(self._val_every)
+        if progress.is_last_batch and endless:
+            return True
+        if trainer.should_stop and self.may_stop_early:
+            return True  # whoever stops early still sees the state he stops at
+        limit = settings.limit_train_batches
+        if isinstance(limit, int) and endless:
+            return limit > 0 and progress.batch % limit == 0
+        if not endless:
+            counted = progress.total_batches if every is None else progress.batch
+            return counted % self._val_every == 0 or (self._ended_early and self._val_every >= self._num_batches)
+        return progress.is_last_batch
+
+    @property
+    def _ended_early(self) -> bool:
+        """Whether somebody made a batch the last one by ``control.stop_epoch()``."""
+        progress = self._trainer.progress
+        return progress.is_last_batch and progress.batch < self._num_batches
+
+    def _validate(self) -> None:
+        trainer = self._trainer
+        trainer.state.stage = RunningStage.VALIDATING
+        if self._stepping:
+            trainer.bus.fire.on_validation_model_zero_grad(trainer, trainer.lightning_module)
+        self.val_loop.run()
+        trainer.state.stage = RunningStage.TRAINING
+
+    def _step_schedulers(self, interval: str, *, plateau: bool) -> None:
+        trainer = self._trainer
+        configs: list[LRSchedulerConfig] = trainer.lr_scheduler_configs
+        if not configs or not trainer.lightning_module.automatic_optimization:
+            return
+        if interval == "step" and not self._stepping:
+            return
+        index = trainer.progress.batch_idx if interval == "step" else trainer.progress.epoch
+        for config in schedules.due(configs, interval, index, plateau=plateau):
+            metric = schedules.monitored_value(config, trainer.callback_metrics) if plateau else None
+            if metric is not None or not plateau:
+                trainer.bus.fire.lr_scheduler_step(trainer, trainer.lightning_module, config.scheduler, metric)
+
+    # -- data --------------------------------------------------------------------------------------------------------
+
+    def _load_data(self) -> None:
+        """Ask for the training loader and work out when to validate."""
+        trainer, settings = self._trainer, self._trainer.settings
+        if settings.limit_train_batches == 0:
+            self.loaders = None
+            return
+        answer = trainer.bus.fire.train_dataloader(trainer)
+        if answer is None:
+            raise MisconfigurationException(
+                "fit needs training data: pass train_dataloaders or a datamodule to fit(), or define train_dataloader() in "
+                f"the module or a plugin; {type(trainer.lightning_module).__name__} has none"
+            )
+        limit = settings.limit_train_batches
+        self.loaders = training_loader(answer, limit, overfit=bool(settings.overfit_batches))
+        self._loaded_in_epoch = trainer.progress.epoch
+        self._val_every = self._validation_interval(self.loaders.num_batches[0])
+
+    def _reload_data(self) -> None:
+        every, epoch = self._trainer.settings.reload_every, self._trainer.progress.epoch
+        if every and epoch - self._loaded_in_epoch >= every:
+            self._load_data()
+
+    def _validation_interval(self, num_batches: int | float) -> int | float:
+        """Training batches between validations, ``inf`` for "at the end of an epoch of unknown length"."""
+        settings = self._trainer.settings
+        interval = settings.val_check_interval
+        if isinstance(interval, int):
+            if interval > num_batches and settings.check_val_every_n_epoch is not None:
+                raise ValueError(
+                    f"val_check_interval ({interval}) must not exceed the number of training batches ({num_batches}); use a "
+                    "share of the epoch (float up to 1.0), or check_val_every_n_epoch=None to count across epochs"
+                )
+            return interval
+        if math.isinf(num_batches):
+            if interval != 1.0:
+                raise MisconfigurationException(
+                    f"val_check_interval={interval} is a share of the training batches, whose number is not known; use 1.0 "
+                    "or a number of batches (int)"
+                )
+            return math.inf
+        return max(1, int(num_batches * interval))
+
+    def _say_why_nothing_runs(self) -> None:
+        trainer, progress = self._trainer, self._trainer.progress
+        if trainer.settings.limit_train_batches == 0 or trainer.should_stop or 0 in (self.max_epochs, self.max_steps):
+            return  # asked for, in so many words
+        if self._num_batches:
+            warnings.warn(
+                f"fit trains nothing: this trainer has already done {progress.epochs_trained} epoch(s) and "
+                f"{progress.global_step} step(s), with max_epochs={self.max_epochs} and max_steps={self.max_steps}; raise "
+                "the limit (trainer.fit_loop.max_epochs = …) to go on, or use a new Trainer to start over",
+                stacklevel=2,
+            )
+
+    def load_validation_data(self) -> None:
+        """Ask for the validation loaders, if a validation can take place."""
+        self.val_loop.load_data()
+
+
+def _answers(answers: Any) -> Any:
+    """The numbers among the answers of a hook: ``-1 in [tensor]`` would compare element by element."""
+    return [answer for answer in answers if isinstance(answer, int)] if answers else ()
+
+

@@ -1,0 +1,112 @@
+"""The prediction loop: ``Trainer.predict``.
+
+::
+
+    on_predict_model_eval
+    on_predict_start, on_predict_epoch_start
+    for loader in loaders:
+        for batch in loader:
+            transfer hooks, on_predict_batch_start, predict_step, on_predict_batch_end
+    on_predict_epoch_end
+    on_predict_end
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hookbus.errors import MisconfigurationException
+from hookbus.trainer.data import Loaders, batches, evaluation_loaders
+from hookbus.trainer.evaluate import _check_dataloader_idx, _without_gradients
+
+if TYPE_CHECKING:
+    from hookbus.trainer.trainer import Trainer
+
+
+class PredictionLoop:
+    """Collects what ``predict_step`` returns.
+
+    Args:
+        trainer: owns everything but loaders and predictions.
+
+    Attributes:
+        loaders: the loaders, None until they were asked for.
+        predictions: a list per loader of what each batch gave.
+        epoch_batch_indices: a list per loader of the sample indices of each batch, where they can be known.
+        return_predictions: whether predictions are kept at all.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self.loaders: Loaders | None = None
+        self.predictions: list[list[Any]] = []
+        self.epoch_batch_indices: list[list[list[int]]] = []
+        self.return_predictions = True
+
+    @property
+    def num_batches(self) -> list[int | float]:
+        """Batches of each loader, as limited."""
+        return list(self.loaders.num_batches) if self.loaders else []
+
+    def load_data(self) -> None:
+        """Ask for the loaders.
+
+        Raises:
+            MisconfigurationException: there are none.
+        """
+        trainer = self._trainer
+        if trainer.settings.limit_predict_batches == 0:
+            return
+        answer = trainer.bus.fire.predict_dataloader(trainer)
+        if answer is None:
+            raise MisconfigurationException(
+                "predict needs data: pass dataloaders or a datamodule, or define predict_dataloader() in the module or a "
+                f"plugin; {type(trainer.lightning_module).__name__} has none"
+            )
+        self.loaders = evaluation_loaders("predict", answer, trainer.settings.limit_predict_batches)
+        trainer._read_module(several_loaders=len(self.loaders.loaders) > 1)
+        _check_dataloader_idx(trainer.lightning_module, "predict", "predict", len(self.loaders.loaders))
+
+    def run(self) -> list[Any] | list[list[Any]] | None:
+        """Predict on all loaders.
+
+        Returns:
+            What each batch gave: one list for one loader, a list of lists for several; None if not to be returned.
+        """
+        self.load_data()
+        if self.loaders is None or sum(self.num_batches) == 0:
+            return [] if self.return_predictions else None
+        with _without_gradients(self._trainer.settings.inference_mode):
+            self._run(self.loaders)
+        if not self.return_predictions:
+            return None
+        return self.predictions[0] if len(self.predictions) == 1 else self.predictions
+
+    def _run(self, loaders: Loaders) -> None:
+        trainer = self._trainer
+        module, fire = trainer.lightning_module, trainer.bus.fire
+        trainer._sync_callbacks()
+        fire.on_predict_model_eval(trainer, module)
+        self.predictions = [[] for _ in loaders.loaders]
+        fire.on_predict_start(trainer, module)
+        fire.on_predict_epoch_start(trainer, module)
+        for index, loader in enumerate(loaders.loaders):
+            trainer._dataloader_idx = index
+            for batch_idx, (batch, _) in enumerate(batches(loader, loaders.num_batches[index])):
+                self._run_batch(batch, batch_idx, index)
+        trainer._dataloader_idx = None
+        fire.on_predict_epoch_end(trainer, module)
+        fire.on_predict_end(trainer, module)
+
+    def _run_batch(self, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
+        trainer, fire = self._trainer, self._trainer.bus.fire
+        module = trainer.lightning_module
+        batch = trainer._transfer(batch, dataloader_idx)
+        fire.on_predict_batch_start(trainer, module, batch, batch_idx, dataloader_idx)
+        with trainer._precision.forward_context():
+            outputs = fire.predict_step(trainer, module, batch, batch_idx, dataloader_idx)
+        if outputs is None:
+            trainer._warn_once("predict_step returned None for a batch; return the prediction, or ignore this")
+        fire.on_predict_batch_end(trainer, module, outputs, batch, batch_idx, dataloader_idx)
+        if self.return_predictions:
+            self.predictions[dataloader_idx].append(outputs)

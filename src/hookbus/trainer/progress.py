@@ -1,0 +1,63 @@
+"""How far a run has come. One value, the only source of counters, and what a checkpoint stores of them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+
+@dataclass
+class Progress:
+    """The counters of a run.
+
+    Attributes:
+        epoch: completed training epochs; during an epoch also its index, from 0.
+        epochs_trained: epochs whose batches are done; runs ahead of ``epoch`` during ``on_train_epoch_end``.
+        global_step: optimiser steps taken, over all epochs.
+        logging_step: batches that ended with a step; the step that loggers are given, one per batch however many
+            optimisers a module has.
+        batch: training batches begun in the current epoch.
+        batch_done: those of them that are finished, their ``on_train_batch_end`` included.
+        total_batches: training batches begun in the whole run.
+        epoch_started: whether the current epoch's ``on_train_epoch_start`` was called.
+        is_last_batch: whether the current training batch is the last of its epoch.
+    """
+
+    epoch: int = 0
+    epochs_trained: int = 0
+    global_step: int = 0
+    logging_step: int = 0
+    batch: int = 0
+    batch_done: int = 0
+    total_batches: int = 0
+    epoch_started: bool = False
+    is_last_batch: bool = False
+
+    @property
+    def batch_idx(self) -> int:
+        """The index of the current training batch in its epoch, from 0; -1 before the first."""
+        return self.batch - 1
+
+    @property
+    def mid_epoch(self) -> bool:
+        """Whether some but not all batches of the current epoch are done."""
+        return self.epoch_started and self.batch > 0 and not self.is_last_batch
+
+    def begin_epoch(self) -> None:
+        """Set the counters of batches back for a new epoch."""
+        self.batch = self.batch_done = 0
+        self.is_last_batch = False
+        self.epoch_started = True
+
+    def state_dict(self) -> dict[str, Any]:
+        """The counters as plain numbers."""
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over saved counters; unknown ones are an error, absent ones keep their value."""
+        known = {field.name for field in fields(self)}
+        unknown = sorted(set(state) - known)
+        if unknown:
+            raise ValueError(f"progress has no counter(s) {', '.join(unknown)}; the file is of a newer version")
+        for name, value in state.items():
+            setattr(self, name, value)

@@ -1,0 +1,117 @@
+"""Who stands in ``trainer.callbacks``: the user's callbacks, discovered ones, defaults, and those a module brings.
+
+Everything here works on the plain, live list that users see; the bus follows it (:meth:`Bus.sync`).
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from hookbus.callback import Callback
+from hookbus.callbacks.progress import PlainProgress, ProgressBar, RichProgressBar
+from hookbus.dialects.callback import is_callback
+from hookbus.errors import MisconfigurationException
+
+
+def ordered(callbacks: Iterable[Any]) -> list[Any]:
+    """In the given order, but those that must come first (tuners) first, and those that save (checkpoints) last."""
+    callbacks = list(callbacks)
+    return [
+        *(c for c in callbacks if placement(c) == "first"),
+        *(c for c in callbacks if placement(c) not in ("first", "last")),
+        *(c for c in callbacks if placement(c) == "last"),
+    ]
+
+
+def placement(callback: Any) -> str | None:
+    """``first``, ``last`` or None, as the callback's class declares; a foreign ``Checkpoint`` counts as last."""
+    declared = getattr(type(callback), "placement", None)
+    if isinstance(declared, str):
+        return declared
+    return "last" if any(cls.__name__ == "Checkpoint" for cls in type(callback).__mro__) else None
+
+
+def given(callbacks: Any) -> list[Any]:
+    """The user's callbacks as a list of the trainer's own; his list is never touched.
+
+    Raises:
+        TypeError: something in it is no callback.
+    """
+    if callbacks is None:
+        return []
+    listed = list(callbacks) if isinstance(callbacks, (list, tuple)) else [callbacks]
+    for callback in listed:
+        if not is_callback(callback):
+            hint = " (pass an instance, not the class)" if isinstance(callback, type) else ""
+            raise TypeError(
+                f"callbacks must be hookbus.Callback objects, got {type(callback).__name__}: {callback!r}{hint}; plugins with "
+                "@hookimpl functions go to Trainer(plugins=[…])"
+            )
+    return listed
+
+
+def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: bool) -> list[Any]:
+    """With one progress bar, or none.
+
+    Args:
+        callbacks: as far as known.
+        enabled: what the user said; False removes a bar, None and True add one where there is none.
+        barebones: whether None means False.
+
+    Raises:
+        MisconfigurationException: two progress bars were passed.
+    """
+    bars = [c for c in callbacks if isinstance(c, ProgressBar)]
+    if len(bars) > 1:
+        names = ", ".join(type(bar).__name__ for bar in bars)
+        raise MisconfigurationException(f"there can be one progress bar, got {len(bars)}: {names}; drop all but one")
+    if enabled is None:
+        enabled = not barebones
+    if not enabled:
+        if bars:
+            warnings.warn(
+                f"enable_progress_bar=False: {type(bars[0]).__name__} is left out", UserWarning, stacklevel=3
+            )
+        return [c for c in callbacks if c not in bars]
+    return callbacks if bars else [*callbacks, _default_bar()]
+
+
+def without_surplus_bars(callbacks: Sequence[Any], favoured: Sequence[Any]) -> list[Any]:
+    """At most one progress bar, whoever brought it: the first in ``favoured``, else the first in the list."""
+    bars = [c for c in callbacks if isinstance(c, ProgressBar)]
+    if len(bars) < 2:
+        return list(callbacks)
+    kept = next((bar for bar in bars if any(bar is f for f in favoured)), bars[0])
+    return [c for c in callbacks if c is kept or not isinstance(c, ProgressBar)]
+
+
+def with_model_callbacks(callbacks: Sequence[Any], answers: Iterable[Any]) -> list[Any]:
+    """With those that ``configure_callbacks`` gave; one of them takes the place of all of exactly its type.
+
+    Args:
+        callbacks: ``trainer.callbacks``.
+        answers: what each implementation of the hook returned: a callback or a sequence of them.
+    """
+    brought: list[Any] = []
+    for answer in answers:
+        brought += given(answer)
+    types = {type(c) for c in brought}
+    replaced = [c for c in callbacks if type(c) in types and not any(c is b for b in brought)]
+    if replaced:
+        warnings.warn(
+            "configure_callbacks() replaces these callbacks of the Trainer, which have the same type: "
+            + ", ".join(sorted({type(c).__name__ for c in replaced})),
+            UserWarning,
+            stacklevel=3,
+        )
+    kept = [c for c in callbacks if type(c) not in types]
+    default_bars = [c for c in brought if isinstance(c, ProgressBar)]
+    return ordered(without_surplus_bars([*kept, *brought], default_bars))
+
+
+def _default_bar() -> Callback:
+    import sys
+
+    return RichProgressBar() if sys.stdout.isatty() else PlainProgress()

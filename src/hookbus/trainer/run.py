@@ -1,0 +1,178 @@
+"""The frame around every entry point: set-up, the work, tear-down; and what happens when something is raised.
+
+::
+
+    configure_callbacks
+    prepare_data, setup, configure_model
+    [checkpoint: on_load_checkpoint, load_state_dict]
+    fit only: configure_optimizers, on_fit_start
+    the loop
+    fit only: on_fit_end
+    teardown, finalize("success")
+    on_run_close                      # always, whatever was raised
+
+An exception goes to every ``on_exception``, then ``finalize("failed")``, then ``on_run_close``, then to the caller:
+the first one that was raised, with later ones as its notes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from hookbus.bus import add_note, blame
+from hookbus.checkpoint import restore
+from hookbus.seed import isolate_rng
+from hookbus.trainer import schedules
+from hookbus.trainer.signals import sigterm_noticed
+from hookbus.trainer.states import RunningStage, TrainerFn, TrainerStatus
+
+if TYPE_CHECKING:
+    from hookbus.trainer.trainer import Trainer
+
+
+def run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weights_only: bool | None) -> Any:
+    """Run one entry point whose function, module and data are attached to ``trainer`` already.
+
+    Args:
+        trainer: in state RUNNING.
+        body: the loop.
+        ckpt_path: a checkpoint to load first.
+        weights_only: refuse to unpickle anything but tensors and plain data; None: as is safe.
+
+    Returns:
+        What ``body`` returned.
+    """
+    failure: BaseException | None = None
+    try:
+        with ExitStack() as around:
+            around.enter_context(sigterm_noticed(trainer))
+            if trainer.settings.detect_anomaly:
+                around.enter_context(torch.autograd.set_detect_anomaly(True))
+            result = _run(trainer, body, ckpt_path, weights_only)
+        trainer.state.status = TrainerStatus.FINISHED
+        trainer.state.stage = None
+        return result
+    except BaseException as error:
+        failure = error
+        _interrupted(trainer, error)
+        raise
+    finally:
+        _close(trainer, failure)
+
+
+def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weights_only: bool | None) -> Any:
+    module, fire, fn = trainer.lightning_module, trainer.bus.fire, trainer.state.fn
+    assert fn is not None
+    fitting = fn is TrainerFn.FITTING
+    trainer._attach_model_callbacks()
+    fire.prepare_data(trainer)
+    _set_up(trainer, fn)
+    with trainer._precision.init_context():
+        fire.configure_model(trainer, module)
+        fire.configure_sharded_model(trainer, module)
+    checkpoint = restore.load_file(trainer, ckpt_path, weights_only) if ckpt_path else None
+    if checkpoint is not None:
+        restore.before_setup(trainer, checkpoint, fitting=fitting)
+    trainer._precision.convert_module(module)
+    module.to(trainer.strategy.root_device)
+    if fitting:
+        _set_up_optimizers(trainer)
+    if checkpoint is not None and fitting:
+        restore.training_state(trainer, checkpoint)
+    if fitting:
+        fire.on_fit_start(trainer, module)
+    _announce_to_loggers(trainer)
+    if fitting:
+        _sanity_check(trainer)
+    result = body()
+    if fitting:
+        fire.on_fit_end(trainer, module)
+    fire.teardown(trainer, module, fn.value)
+    fire.finalize(trainer, "success")
+    return result
+
+
+def _set_up(trainer: Trainer, fn: TrainerFn) -> None:
+    """Fire ``setup``; callbacks that appear in the list meanwhile are set up in the same pass, as in Lightning."""
+    module = trainer.lightning_module
+    before = list(trainer.callbacks)
+    trainer.bus.fire.setup(trainer, module, fn.value)
+    while trainer._sync_callbacks():
+        added = [c for c in trainer.callbacks if not any(c is b for b in before)]
+        before = list(trainer.callbacks)
+        for callback in added:
+            callback.setup(trainer, module, fn.value)
+
+
+def _set_up_optimizers(trainer: Trainer) -> None:
+    """Ask for optimisers and schedulers, anew for every fit."""
+    module = trainer.lightning_module
+    answer = trainer.bus.fire.configure_optimizers(trainer, module)
+    optimizers, configs = schedules.parse(answer, automatic=module.automatic_optimization)
+    trainer._use_optimizers(optimizers, configs)
+
+
+def _announce_to_loggers(trainer: Trainer) -> None:
+    """Tell the loggers hyper-parameters and graph, once per entry point."""
+    module = trainer.lightning_module
+    params = trainer._hyper_parameters()
+    if params and trainer.loggers:
+        trainer.bus.fire.log_hyperparams(trainer, params)
+    for logger in trainer.loggers:
+        logger.log_graph(module)
+        logger.save()
+
+
+def _sanity_check(trainer: Trainer) -> None:
+    """A few validation batches before training, so that a mistake there does not cost an epoch."""
+    if not trainer.enable_validation or trainer.settings.num_sanity_val_steps == 0 or trainer.progress.mid_epoch:
+        return
+    if trainer.settings.limit_val_batches == 0 or not trainer.bus.implemented("validation_step"):
+        return
+    fire, module = trainer.bus.fire, trainer.lightning_module
+    trainer.state.stage = RunningStage.SANITY_CHECKING
+    fire.on_sanity_check_start(trainer, module)
+    with isolate_rng():  # the check must not change what the training draws
+        trainer.fit_loop.val_loop.run()
+    fire.on_sanity_check_end(trainer, module)
+    trainer._metrics.reset()
+    trainer.state.stage = RunningStage.TRAINING
+
+
+def _interrupted(trainer: Trainer, error: BaseException) -> None:
+    """Tell everybody; whatever goes wrong meanwhile becomes a note of the first error."""
+    trainer.state.status = TrainerStatus.INTERRUPTED
+    source = blame(error)
+    if source is not None and source[1] not in ("module", "datamodule"):
+        add_note(error, f"raised by plugin {source[1]!r} in hook {source[0]!r}")
+    module = trainer.lightning_module
+    _noting(error, "on_exception", lambda: trainer.bus.fire.on_exception(trainer, module, error))
+    _noting(error, "finalize", lambda: trainer.bus.fire.finalize(trainer, "failed"))
+
+
+def _close(trainer: Trainer, failure: BaseException | None) -> None:
+    """Fire ``on_run_close``; its errors are raised only if nothing else was."""
+    stage = trainer.state.fn.value if trainer.state.fn is not None else ""
+
+    def close() -> None:
+        trainer.bus.fire.on_run_close(trainer, trainer.lightning_module, stage, failure)
+
+    if failure is None:
+        close()
+    else:
+        _noting(failure, "on_run_close", close)
+        trainer.state.stage = None
+
+
+def _noting(first: BaseException, where: str, action: Callable[[], Any]) -> None:
+    try:
+        action()
+    except BaseException as error:  # noqa: BLE001 - the first error is what the user must see; this one is its note
+        if error is not first:
+            add_note(first, f"then, in {where}: {type(error).__name__}: {error}")
+            for note in getattr(error, "__notes__", ()):
+                add_note(first, note)

@@ -1,0 +1,186 @@
+"""One training batch: the step, its gradients, and the optimiser; automatic, or in the hands of the module.
+
+Automatic optimisation runs, for the batch that ends an accumulation window::
+
+    optimizer_step(closure)                    # the hook; the module's default calls optimizer.step(closure)
+        closure:
+            loss = training_step(batch)
+            on_before_zero_grad, optimizer_zero_grad     # first batch of a window only
+            on_before_backward, backward, on_after_backward
+        on_before_optimizer_step, configure_gradient_clipping
+        the optimiser's own update
+
+and the closure alone for the other batches of the window.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from hookbus.errors import MisconfigurationException
+
+if TYPE_CHECKING:
+    from hookbus.trainer.trainer import Trainer
+
+_ANSWERS = 'a scalar tensor (the loss), a dictionary with the loss under "loss", or None to skip the update'
+
+
+class AutomaticStep:
+    """Trains on one batch after the other with the module's only optimiser.
+
+    Args:
+        trainer: whose bus, module, optimiser and precision are used; looked up once, here.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._fire = trainer.bus.fire
+        self._module = trainer.lightning_module
+        self._accumulate = trainer.accumulate_grad_batches
+        self._forward = trainer._precision.forward_context
+        self._scale = trainer._precision.scale
+
+    def __call__(self, batch: Any, batch_idx: int, stepping: bool) -> dict[str, Any]:
+        """Train on ``batch``.
+
+        Args:
+            batch: on the right device.
+            batch_idx: its index in the epoch.
+            stepping: whether it ends a window, so that the optimiser steps.
+
+        Returns:
+            What ``on_train_batch_end`` gets as ``outputs``: the detached loss, divided by the window, under ``loss``,
+            and whatever else the step returned; empty if it returned None.
+
+        Raises:
+            MisconfigurationException: the step returned something else, or ``optimizer_step`` never ran the closure.
+        """
+        trainer, fire, module = self._trainer, self._fire, self._module
+        optimizer = trainer.optimizers[0]
+        outputs: dict[str, Any] | None = None
+
+        def closure() -> Tensor | None:
+            nonlocal outputs
+            with self._forward():
+                answer = fire.training_step(trainer, module, batch, batch_idx)
+            loss, outputs = self._read(answer)
+            if batch_idx % self._accumulate == 0:
+                fire.on_before_zero_grad(trainer, module, optimizer)
+                fire.optimizer_zero_grad(trainer, module, trainer.current_epoch, batch_idx, optimizer)
+            if loss is not None:
+                loss = self._scale(loss)
+                fire.on_before_backward(trainer, module, loss)
+                fire.backward(trainer, module, loss)
+                fire.on_after_backward(trainer, module)
+            return loss
+
+        if not stepping:
+            closure()
+        else:
+            epoch = trainer.current_epoch
+            fire.optimizer_step(trainer, module, epoch, batch_idx, trainer._wrapped_optimizers[0], closure)
+            if outputs is None:
+                raise MisconfigurationException(
+                    "optimizer_step was called but the closure never ran, so there is no loss and no gradient; call "
+                    "optimizer.step(closure=optimizer_closure) in it, or optimizer_closure() yourself"
+                )
+            trainer.progress.global_step += 1
+        return outputs or {}
+
+    def _read(self, answer: Any) -> tuple[Tensor | None, dict[str, Any]]:
+        """The loss to differentiate, and the outputs for ``on_train_batch_end``."""
+        extra: dict[str, Any] = {}
+        if isinstance(answer, Tensor):
+            loss = answer
+        elif isinstance(answer, Mapping):
+            if answer.get("loss") is None:
+                raise MisconfigurationException(
+                    f"training_step returned a dictionary without a loss: expected {_ANSWERS}, got the keys {list(answer)}"
+                )
+            loss = answer["loss"]
+            extra = {key: value for key, value in answer.items() if key != "loss"}
+        elif answer is None:
+            warnings.warn("training_step returned None: no update for this batch; ignore this if it was on purpose", stacklevel=2)
+            return None, {}
+        else:
+            raise MisconfigurationException(f"training_step must return {_ANSWERS}; got {type(answer).__name__}: {answer!r}")
+        if not isinstance(loss, Tensor) or loss.numel() != 1:
+            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{type(loss).__name__}: {loss!r}"
+            raise MisconfigurationException(f"the loss must be a tensor with one element (reduce it, e.g. by .mean()); got {what}")
+        if self._accumulate > 1:
+            loss = loss / self._accumulate
+        return loss, {"loss": loss.detach(), **extra}
+
+
+class ManualStep:
+    """Calls ``training_step`` of a module that drives its optimisers itself.
+
+    Args:
+        trainer: whose bus and module are used.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self._fire = trainer.bus.fire
+        self._module = trainer.lightning_module
+        self._forward = trainer._precision.forward_context
+
+    def __call__(self, batch: Any, batch_idx: int, stepping: bool) -> dict[str, Any]:
+        """Run the step; ``stepping`` does not matter here.
+
+        Raises:
+            MisconfigurationException: the step returned something that is no tensor, dictionary or None.
+        """
+        with self._forward():
+            answer = self._fire.training_step(self._trainer, self._module, batch, batch_idx)
+        if isinstance(answer, Mapping):
+            return {key: value.detach() if isinstance(value, Tensor) else value for key, value in answer.items()}
+        if isinstance(answer, Tensor):
+            return {"loss": answer.detach()}
+        if answer is None:
+            return {}
+        raise MisconfigurationException(
+            f"in manual optimization training_step must return a tensor, a dictionary or None; got {type(answer).__name__}"
+        )
+
+
+def run_optimizer(trainer: Trainer, optimizer: Any, closure: Callable[[], Any] | None, **kwargs: Any) -> Any:
+    """What ``optimizer.step(closure)`` of a wrapped optimiser does: update, with the hooks before it.
+
+    Args:
+        trainer: the running trainer.
+        optimizer: torch's own optimiser.
+        closure: computes the loss and its gradients; None in manual optimisation.
+        **kwargs: passed on to the optimiser's ``step``.
+    """
+    module, fire = trainer.lightning_module, trainer.bus.fire
+    automatic = module.automatic_optimization
+
+    def after_closure() -> None:
+        fire.on_before_optimizer_step(trainer, module, optimizer)
+        if automatic:
+            value, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
+            fire.configure_gradient_clipping(trainer, module, optimizer, value, algorithm)
+
+    result = trainer._precision.run_optimizer_step(
+        optimizer, closure or (lambda: None), after_closure, automatic=automatic, **kwargs
+    )
+    if not automatic:
+        trainer.progress.global_step += 1
+    return result
+
+
+def run_manual_backward(trainer: Trainer, loss: Tensor, *args: Any, **kwargs: Any) -> None:
+    """What ``self.manual_backward(loss)`` does; further arguments go to ``loss.backward``."""
+    module, fire = trainer.lightning_module, trainer.bus.fire
+    loss = trainer._precision.scale(loss)
+    fire.on_before_backward(trainer, module, loss)
+    if args or kwargs:
+        module.backward(loss, *args, **kwargs)
+    else:
+        fire.backward(trainer, module, loss)
+    fire.on_after_backward(trainer, module)

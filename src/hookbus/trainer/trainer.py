@@ -1,0 +1,579 @@
+"""The trainer: arguments in, entry points out. What it does stands in ``run.py``, ``fit.py``, ``evaluate.py``, …"""
+
+from __future__ import annotations
+
+import os
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from hookbus.bus import Bus
+from hookbus.checkpoint.dump import dump
+from hookbus.dialects import logger as logger_dialect
+from hookbus.dialects import module as module_dialect
+from hookbus.dialects.callback import is_callback
+from hookbus.engine.device import batch_size_of, select_device
+from hookbus.engine.optimizer import LightningOptimizer
+from hookbus.engine.precision import make_precision
+from hookbus.engine.strategy import SingleDeviceStrategy
+from hookbus.errors import MisconfigurationException
+from hookbus.loggers import CSVLogger, DummyLogger
+from hookbus.trainer import roster
+from hookbus.trainer.control import Control
+from hookbus.trainer.data import PassedLoaders
+from hookbus.trainer.evaluate import EvaluationLoop
+from hookbus.trainer.fit import FitLoop
+from hookbus.trainer.metrics import MetricStore
+from hookbus.trainer.outlets import Outlets
+from hookbus.trainer.predict import PredictionLoop
+from hookbus.trainer.progress import Progress
+from hookbus.trainer.run import run
+from hookbus.trainer.settings import check
+from hookbus.trainer.states import RunningStage, TrainerFn, TrainerState, TrainerStatus
+from hookbus.trainer.step import run_manual_backward, run_optimizer
+from hookbus.trainer.view import TrainerView
+
+
+class Trainer(TrainerView):
+    """Trains, validates, tests and predicts with a module, firing every lifecycle point on a bus.
+
+    The arguments are those of Lightning 2.6, with the same meaning; new are:
+
+    Args:
+        plugins: plugin objects with ``@hookimpl`` functions, and strings as the command line's ``-p`` takes them:
+            ``"name"`` or ``"pkg.mod"`` to load one, ``"no:name"`` to block one.
+        strict: raise at a broken plugin instead of reporting it and going on.
+
+    Attributes:
+        bus: who takes part; ``trainer.bus.order("on_train_start")`` says in which order.
+        callbacks: a plain list, the trainer's own; what is appended or removed takes part, or does no more, from the
+            next batch, epoch or stage on.
+        control: requests to the loop: ``trainer.control.stop("why")``.
+        progress: the counters of the run.
+        settings: the checked arguments.
+
+    Raises:
+        MisconfigurationException: an argument is out of range, or two of them exclude each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        accelerator: str = "auto",
+        strategy: Any = "auto",
+        devices: list[int] | str | int = "auto",
+        num_nodes: int = 1,
+        precision: Any = None,
+        logger: Any = None,
+        callbacks: Any = None,
+        fast_dev_run: int | bool = False,
+        max_epochs: int | None = None,
+        min_epochs: int | None = None,
+        max_steps: int = -1,
+        min_steps: int | None = None,
+        max_time: str | timedelta | dict[str, int] | None = None,
+        limit_train_batches: int | float | None = None,
+        limit_val_batches: int | float | None = None,
+        limit_test_batches: int | float | None = None,
+        limit_predict_batches: int | float | None = None,
+        overfit_batches: int | float = 0.0,
+        val_check_interval: int | float | None = None,
+        check_val_every_n_epoch: int | None = 1,
+        num_sanity_val_steps: int | None = None,
+        log_every_n_steps: int | None = None,
+        enable_checkpointing: bool | None = None,
+        enable_progress_bar: bool | None = None,
+        enable_model_summary: bool | None = None,
+        accumulate_grad_batches: int = 1,
+        gradient_clip_val: int | float | None = None,
+        gradient_clip_algorithm: str | None = None,
+        deterministic: bool | str | None = None,
+        benchmark: bool | None = None,
+        inference_mode: bool = True,
+        use_distributed_sampler: bool = True,
+        profiler: Any = None,
+        detect_anomaly: bool = False,
+        barebones: bool = False,
+        plugins: Sequence[Any] | str | None = None,
+        sync_batchnorm: bool = False,
+        reload_dataloaders_every_n_epochs: int = 0,
+        default_root_dir: str | os.PathLike[str] | None = None,
+        strict: bool | None = None,
+    ) -> None:
+        names = (
+            "max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "limit_val_batches",
+            "limit_test_batches", "limit_predict_batches", "overfit_batches", "val_check_interval",
+            "check_val_every_n_epoch", "num_sanity_val_steps", "log_every_n_steps", "accumulate_grad_batches",
+            "gradient_clip_val", "gradient_clip_algorithm", "inference_mode", "detect_anomaly", "deterministic",
+            "benchmark", "reload_dataloaders_every_n_epochs", "use_distributed_sampler", "fast_dev_run", "barebones",
+            "default_root_dir",
+        )  # fmt: skip
+        given = locals()
+        self.settings = check({name: given[name] for name in names})
+        _refuse_unsupported(strategy, num_nodes, profiler, sync_batchnorm, self.settings.max_time)
+        self.state = TrainerState()
+        self.progress = Progress()
+        self.control = Control()
+        self.received_sigterm = False
+        self.ckpt_path: str | None = None
+        device = select_device(accelerator, devices)
+        if len(device) > 1:
+            raise MisconfigurationException(
+                f"devices={devices!r} means {len(device)} devices; this version of hookbus trains on one: use devices=1"
+            )
+        self.strategy: Any = SingleDeviceStrategy(device[0])
+        self._precision: Any = make_precision(precision or "32-true", device[0])
+        _configure_torch(self.settings.deterministic, self.settings.benchmark)
+        self._metrics = MetricStore()
+        self._outlets = Outlets(self)
+        self.fit_loop = FitLoop(self)
+        self.validate_loop = EvaluationLoop(self, RunningStage.VALIDATING)
+        self.test_loop = EvaluationLoop(self, RunningStage.TESTING)
+        self.predict_loop = PredictionLoop(self)
+        self.lightning_module: Any = None
+        self.datamodule: Any = None
+        self._wrapped_optimizers: list[LightningOptimizer] = []
+        self._unclaimed_states: dict[str, Any] = {}
+        self._dataloader_idx: int | None = None
+        self._several_loaders = False
+        self._batch: Any = None
+        self._known_batch_size: int | None = None
+        self._said: set[str] = set()
+        wanted = [plugins] if isinstance(plugins, str) else list(plugins or ())
+        self.bus = Bus.load(wanted, strict=strict)
+        self.bus.set_rank(self.strategy.global_rank)
+        self._loggers: list[Any] = []
+        self.callbacks: list[Any] = self._assemble_callbacks(callbacks, enable_progress_bar, enable_checkpointing)
+        self._listed: list[Any] = []
+        self._sync_callbacks()
+        self.loggers = self._assemble_loggers(logger)
+        self._say_header()
+
+    # -- entry points ------------------------------------------------------------------------------------------------
+
+    def fit(
+        self,
+        model: Any,
+        train_dataloaders: Any = None,
+        val_dataloaders: Any = None,
+        datamodule: Any = None,
+        ckpt_path: str | os.PathLike[str] | None = None,
+        weights_only: bool | None = None,
+    ) -> None:
+        """Train ``model``.
+
+        A second call with the same module goes on from where the first one ended; with another module the counters
+        start at zero.
+
+        Args:
+            model: a LightningModule.
+            train_dataloaders: an iterable of batches, or a collection of such, or a LightningDataModule.
+            val_dataloaders: an iterable of batches, or a collection of such.
+            datamodule: gives the loaders, in place of the two arguments above.
+            ckpt_path: a checkpoint to resume from.
+            weights_only: refuse to unpickle anything but tensors and plain data; None means True.
+
+        Raises:
+            MisconfigurationException: there is nothing to train with.
+            KeyboardInterrupt: the user pressed Ctrl-C; every ``on_exception`` and ``on_run_close`` has run.
+            Exception: whatever a hook or the module raised first.
+        """
+        data = {"train": train_dataloaders, "val": val_dataloaders}
+        self._begin(TrainerFn.FITTING, model, data, datamodule)
+        self.control.reset()
+        self.fit_loop.loaders = self.fit_loop.val_loop.loaders = None
+        self._enter(self.fit_loop.run, RunningStage.TRAINING, ckpt_path, weights_only)
+
+    def validate(
+        self,
+        model: Any = None,
+        dataloaders: Any = None,
+        ckpt_path: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+        datamodule: Any = None,
+        weights_only: bool | None = None,
+    ) -> list[dict[str, float]]:
+        """Run one validation.
+
+        Args:
+            model: a LightningModule; None for that of the last call.
+            dataloaders: an iterable of batches, a collection of such, or a LightningDataModule.
+            ckpt_path: a checkpoint whose weights to use; ``"best"`` for the best one of the last fit.
+            verbose: print the results.
+            datamodule: gives the loaders, in place of ``dataloaders``.
+            weights_only: refuse to unpickle anything but tensors and plain data; None means True.
+
+        Returns:
+            For each loader a dictionary of what was logged, as numbers.
+        """
+        return self._evaluate(
+            TrainerFn.VALIDATING, self.validate_loop, "val", model, dataloaders, ckpt_path, verbose, datamodule, weights_only
+        )
+
+    def test(
+        self,
+        model: Any = None,
+        dataloaders: Any = None,
+        ckpt_path: str | os.PathLike[str] | None = None,
+        verbose: bool = True,
+        datamodule: Any = None,
+        weights_only: bool | None = None,
+    ) -> list[dict[str, float]]:
+        """Run one test; arguments and result as of :meth:`validate`."""
+        return self._evaluate(
+            TrainerFn.TESTING, self.test_loop, "test", model, dataloaders, ckpt_path, verbose, datamodule, weights_only
+        )
+
+    def predict(
+        self,
+        model: Any = None,
+        dataloaders: Any = None,
+        datamodule: Any = None,
+        return_predictions: bool | None = None,
+        ckpt_path: str | os.PathLike[str] | None = None,
+        weights_only: bool | None = None,
+    ) -> list[Any] | list[list[Any]] | None:
+        """Predict.
+
+        Args:
+            model: a LightningModule; None for that of the last call.
+            dataloaders: an iterable of batches, a collection of such, or a LightningDataModule.
+            datamodule: gives the loaders, in place of ``dataloaders``.
+            return_predictions: False keeps nothing, for a callback that writes predictions away; None means True.
+            ckpt_path: a checkpoint whose weights to use.
+            weights_only: refuse to unpickle anything but tensors and plain data; None means True.
+
+        Returns:
+            What ``predict_step`` gave for each batch: one list, or a list per loader if there are several.
+        """
+        self._begin(TrainerFn.PREDICTING, model, {"predict": dataloaders}, datamodule)
+        self.predict_loop.return_predictions = return_predictions is not False
+        result: list[Any] | None = self._enter(self.predict_loop.run, RunningStage.PREDICTING, ckpt_path, weights_only)
+        return result
+
+    def save_checkpoint(
+        self, filepath: str | os.PathLike[str], weights_only: bool | None = None, storage_options: Any = None
+    ) -> None:
+        """Write a checkpoint.
+
+        Args:
+            filepath: the file; folders are made as needed.
+            weights_only: leave out what only resuming needs.
+            storage_options: not supported.
+
+        Raises:
+            AttributeError: no module is attached yet.
+            TypeError: ``storage_options`` were given.
+        """
+        if self.lightning_module is None:
+            raise AttributeError("there is nothing to save: call fit, validate, test or predict first")
+        if storage_options is not None:
+            raise TypeError("storage_options are not supported")
+        path = os.path.abspath(os.fspath(filepath))
+        checkpoint = dump(self, weights_only=bool(weights_only))
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        beside = f"{path}.tmp"
+        torch.save(checkpoint, beside)
+        os.replace(beside, path)
+        self.bus.fire.on_checkpoint_saved(self, self.lightning_module, path, checkpoint)
+
+    def print(self, *args: Any, **kwargs: Any) -> None:
+        """Print on the first process only, without tearing a progress bar apart."""
+        if not self.is_global_zero:
+            return
+        bar = self.progress_bar_callback
+        (print if bar is None or not bar.is_enabled else bar.print)(*args, **kwargs)
+
+    # -- loggers -----------------------------------------------------------------------------------------------------
+
+    @property
+    def loggers(self) -> list[Any]:
+        """The loggers, in order; may be set."""
+        return self._loggers
+
+    @loggers.setter
+    def loggers(self, loggers: Sequence[Any] | None) -> None:
+        for logger in self._loggers:
+            self.bus.unregister(logger)
+        self._loggers = list(loggers or ())
+        for logger in self._loggers:
+            self.bus.register(
+                logger,
+                self.bus.get_canonical_name(logger),
+                owner="default",
+                source="Trainer(logger=…)",
+                implementations=logger_dialect.implementations(logger),
+            )
+
+    @property
+    def logger(self) -> Any | None:
+        """The first logger, None without one; may be set."""
+        return self._loggers[0] if self._loggers else None
+
+    @logger.setter
+    def logger(self, logger: Any) -> None:
+        self.loggers = [] if logger is None else [logger]
+
+    # -- what the loops and the module use -----------------------------------------------------------------------------
+
+    def _evaluate(
+        self,
+        fn: TrainerFn,
+        loop: EvaluationLoop,
+        prefix: str,
+        model: Any,
+        dataloaders: Any,
+        ckpt_path: Any,
+        verbose: bool,
+        datamodule: Any,
+        weights_only: bool | None,
+    ) -> list[dict[str, float]]:
+        self._begin(fn, model, {prefix: dataloaders}, datamodule)
+        loop.loaders = None
+
+        def body() -> list[dict[str, float]]:
+            self._metrics.reset()
+            loop.load_data(required=True)
+            return loop.run()
+
+        stage = RunningStage.VALIDATING if fn is TrainerFn.VALIDATING else RunningStage.TESTING
+        results: list[dict[str, float]] = self._enter(body, stage, ckpt_path, weights_only)
+        if verbose and self.is_global_zero:
+            self._print_results(fn.value, results)
+        return results
+
+    def _begin(self, fn: TrainerFn, model: Any, data: dict[str, Any], datamodule: Any) -> None:
+        """Attach module and data for one entry point."""
+        model = self.lightning_module if model is None else model
+        if model is None:
+            raise TypeError(f"Trainer.{fn.value}() needs a LightningModule, for none was passed to an earlier call")
+        model = getattr(model, "_orig_mod", model) if not module_dialect.is_module(model) else model
+        if not module_dialect.is_module(model):
+            raise TypeError(f"model must be a LightningModule, got {type(model).__name__}: {model!r}")
+        loaders = [value for value in data.values() if value is not None]
+        if loaders and module_dialect.is_datamodule(loaders[0]) and datamodule is None:
+            datamodule, data = loaders[0], {}
+        elif loaders and datamodule is not None:
+            names = ", ".join(f"{name}_dataloaders" for name, value in data.items() if value is not None)
+            raise MisconfigurationException(f"{fn.value}() takes dataloaders ({names}) or a datamodule, not both")
+        if self.lightning_module is not None and self.lightning_module is not model and fn is TrainerFn.FITTING:
+            self.progress = Progress()
+        self.state.fn, self.state.status = fn, TrainerStatus.RUNNING
+        self.lightning_module, self.datamodule = model, datamodule
+        self.strategy.lightning_module = model
+        _check_steps(model, fn, self.bus)
+        model.trainer = self
+        if datamodule is not None:
+            datamodule.trainer = self
+        self._attach(model, datamodule, PassedLoaders(data))
+
+    def _attach(self, model: Any, datamodule: Any, passed: PassedLoaders) -> None:
+        for name in ("module", "datamodule", "dataloaders"):
+            if self.bus.has_plugin(name):
+                self.bus.unregister(name=name)
+        self.bus.register(model, "module", owner="module", source="model", implementations=self._module_hooks(False))
+        if datamodule is not None:
+            self.bus.register(datamodule, "datamodule", owner="datamodule", source="datamodule")
+        if any(loader is not None for loader in passed.loaders.values()):
+            made = passed.implementations()
+            self.bus.register(passed, "dataloaders", owner="datamodule", source="arguments", implementations=made)
+
+    def _module_hooks(self, several_loaders: bool) -> Iterable[Any]:
+        claimed = () if self.datamodule is None else module_dialect.claimed_transfers(self.datamodule)
+        return self.bus.read_module(self.lightning_module, without=claimed, several_loaders=several_loaders)
+
+    def _read_module(self, *, several_loaders: bool = False) -> None:
+        """Read the module's methods again: they may have been assigned, and steps may now get ``dataloader_idx``."""
+        self.bus.refresh(self.lightning_module, self._module_hooks(several_loaders))
+
+    def _enter(
+        self,
+        body: Callable[[], Any],
+        stage: RunningStage,
+        ckpt_path: str | os.PathLike[str] | None,
+        weights_only: bool | None,
+    ) -> Any:
+        self.state.stage = stage
+        self._sync_callbacks()
+        self.ckpt_path = self._select_checkpoint(ckpt_path)
+        return run(self, body, self.ckpt_path, weights_only)
+
+    def _select_checkpoint(self, path: str | os.PathLike[str] | None) -> str | None:
+        """The file that ``ckpt_path`` means."""
+        if path not in ("best", "last"):
+            return None if path is None else os.fspath(path)
+        attribute = f"{path}_model_path"
+        for callback in self.checkpoint_callbacks:
+            found = getattr(callback, attribute, "")
+            if found:
+                return str(found)
+        raise ValueError(
+            f'ckpt_path="{path}" needs a ModelCheckpoint that has saved something; '
+            + ("none is in trainer.callbacks" if not self.checkpoint_callbacks else "none of them has saved yet")
+        )
+
+    def _sync_callbacks(self) -> bool:
+        """Let the bus follow ``trainer.callbacks`` and assigned methods; whether the list has changed since."""
+        changed = self._listed != self.callbacks
+        self.bus.sync("callback", self.callbacks, source="callbacks=[…]")
+        self._listed = list(self.callbacks)
+        if self.lightning_module is not None and self.bus.has_plugin("module"):
+            self._read_module(several_loaders=self._several_loaders)
+        return changed
+
+    def _attach_model_callbacks(self) -> None:
+        answers = self.bus.fire.configure_callbacks(self, self.lightning_module)
+        if any(answer for answer in answers):
+            self.callbacks = roster.with_model_callbacks(self.callbacks, answers)
+            for callback in self.callbacks:
+                if not is_callback(callback):
+                    raise TypeError(f"configure_callbacks must return callbacks, got {callback!r}")
+        self._sync_callbacks()
+
+    def _use_optimizers(self, optimizers: list[Any], configs: list[Any]) -> None:
+        self.strategy.optimizers, self.strategy.lr_scheduler_configs = optimizers, configs
+        if self.lightning_module.automatic_optimization and len(optimizers) > 1:
+            raise MisconfigurationException(
+                f"configure_optimizers returned {len(optimizers)} optimizers, and automatic optimization drives one; set "
+                "self.automatic_optimization = False in the module's __init__ and step them in training_step"
+            )
+
+        def step(optimizer: Any, closure: Any = None, **kwargs: Any) -> Any:
+            return run_optimizer(self, optimizer, closure, **kwargs)
+
+        self._wrapped_optimizers = [LightningOptimizer(optimizer, step=step) for optimizer in optimizers]
+
+    def _transfer(self, batch: Any, dataloader_idx: int) -> Any:
+        """Bring a batch to the device, through the transfer hooks."""
+        module, fire = self.lightning_module, self.bus.fire
+        batch = self._precision.convert_input(batch)
+        batch = fire.on_before_batch_transfer(self, module, batch, dataloader_idx)
+        batch = fire.transfer_batch_to_device(self, module, batch, self.strategy.root_device, dataloader_idx)
+        batch = fire.on_after_batch_transfer(self, module, batch, dataloader_idx)
+        self._batch, self._known_batch_size = batch, None
+        return batch
+
+    def _batch_size(self) -> int | None:
+        """The number of samples in the current batch; looked at once per batch, and only if somebody logs a mean."""
+        if self._known_batch_size is None and self._batch is not None:
+            self._known_batch_size = batch_size_of(self._batch)
+        return self._known_batch_size
+
+    def _manual_backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
+        run_manual_backward(self, loss, *args, **kwargs)
+
+    def _save_on_request(self) -> None:
+        """Save because ``control.save()`` asked for it."""
+        name = f"epoch={self.current_epoch}-step={self.global_step}.ckpt"
+        self.save_checkpoint(os.path.join(self.log_dir or self.default_root_dir, "checkpoints", name))
+
+    def _hyper_parameters(self) -> dict[str, Any]:
+        """The hyper-parameters of module and data module that are meant for loggers."""
+        params: dict[str, Any] = {}
+        for owner in (self.datamodule, self.lightning_module):
+            if owner is not None and getattr(owner, "_log_hyperparams", False):
+                params.update(getattr(owner, "hparams_initial", {}))
+        return params
+
+    def _warn_once(self, message: str) -> None:
+        if message not in self._said:
+            self._said.add(message)
+            warnings.warn(message, stacklevel=3)
+
+    # -- construction ------------------------------------------------------------------------------------------------
+
+    def _assemble_callbacks(self, callbacks: Any, bar: bool | None, checkpointing: bool | None) -> list[Any]:
+        found = [self.bus.registration(name) for name in self.bus.names()]
+        discovered = [r.plugin for r in found if is_callback(r.plugin)]
+        own = roster.given(callbacks)
+        listed = roster.without_surplus_bars([*own, *discovered], own)
+        listed = roster.with_progress_bar(listed, bar, barebones=self.settings.barebones)
+        return roster.ordered(listed)
+
+    def _assemble_loggers(self, logger: Any) -> list[Any]:
+        if self.settings.barebones and logger in (None, False):
+            return []
+        if logger is False:
+            return []
+        if self.settings.fast_dev_run:
+            return [DummyLogger()]
+        if logger is None or logger is True:
+            return [CSVLogger(self.default_root_dir)]
+        return list(logger) if isinstance(logger, Iterable) else [logger]
+
+    def _say_header(self) -> None:
+        """What pytest says of its plugins in its header, at the start of the first run."""
+        report = self.bus.report
+        if report is not None and self.is_global_zero and not self.settings.barebones:
+            for line in report.problems():
+                print(f"hookbus: {line}", file=sys.stderr)
+            header = report.header()
+            if header:
+                print(header, file=sys.stderr)
+
+    def _print_results(self, word: str, results: list[dict[str, float]]) -> None:
+        for index, metrics in enumerate(results):
+            if metrics:
+                title = word if len(results) == 1 else f"{word}, dataloader {index}"
+                width = max(map(len, metrics))
+                print(f"{title}:")
+                for name, value in metrics.items():
+                    print(f"  {name:<{width}}  {value:.6g}" if isinstance(value, float) else f"  {name:<{width}}  {value}")
+
+
+def _check_steps(model: Any, fn: TrainerFn, bus: Bus) -> None:
+    """The module must have the step of the entry point, unless a plugin brings it.
+
+    Raises:
+        MisconfigurationException: there is none.
+    """
+    from hookbus.dialects.base import overridden
+
+    step = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}[fn.value]
+    plugin_has_it = any(row.plugin != "module" for row in bus.order(step))
+    if overridden(model, step) is None and not plugin_has_it and step != "predict_step":
+        raise MisconfigurationException(
+            f"Trainer.{fn.value}() calls {step}(), which {type(model).__name__} does not define; define it in the module "
+            f"(def {step}(self, batch, batch_idx)), or let a plugin implement it"
+        )
+    if fn is TrainerFn.FITTING and overridden(model, "configure_optimizers") is None:
+        if not any(row.plugin != "module" for row in bus.order("configure_optimizers")):
+            raise MisconfigurationException(
+                f"Trainer.fit() needs an optimizer: {type(model).__name__} does not define configure_optimizers(); return one "
+                "there, such as torch.optim.AdamW(self.parameters())"
+            )
+
+
+def _refuse_unsupported(
+    strategy: Any, num_nodes: int, profiler: Any, sync_batchnorm: bool, max_time: timedelta | None
+) -> None:
+    """Arguments that have a meaning in Lightning but none here yet are refused, never ignored."""
+    if strategy not in ("auto", "single_device"):
+        raise MisconfigurationException(f"strategy={strategy!r} is not supported yet: use 'auto' (one device)")
+    if num_nodes != 1:
+        raise MisconfigurationException(f"num_nodes={num_nodes} is not supported yet: training runs on one device")
+    if profiler is not None:
+        raise MisconfigurationException(
+            "profiler is not supported yet; `with trainer.bus.timed() as timing:` times every implementation"
+        )
+    if sync_batchnorm:
+        raise MisconfigurationException("sync_batchnorm has no meaning on one device; convert the module by hand if needed")
+    if max_time is not None:
+        raise MisconfigurationException("max_time is not supported yet; use max_epochs or max_steps")
+
+
+def _configure_torch(deterministic: bool | str | None, benchmark: bool | None) -> None:
+    if deterministic is not None:
+        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
+        if deterministic:
+            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    if benchmark is not None:
+        torch.backends.cudnn.benchmark = benchmark
+    elif deterministic:
+        torch.backends.cudnn.benchmark = False
+
+
