@@ -207,11 +207,18 @@ def test_a_name_that_was_blocked_on_the_bus_stays_out(install, bus):
     assert status_of(load(bus)).status == "blocked"
 
 
-def test_an_unknown_name_is_an_error_with_a_suggestion(install, bus, monkeypatch):
+def test_an_unknown_name_is_an_error_with_a_suggestion(install, bus):
     install(PLUGIN)
+    with pytest.raises(UnknownPluginError, match="-p: no plugin is named 'emma'; did you mean 'ema'"):
+        load(bus, "no:emma")
+
+
+def test_a_fleet_wide_block_of_what_is_not_installed_here_is_only_said(install, bus, monkeypatch):
+    install(PLUGIN + "offer = Ema")
     monkeypatch.setenv("HOOKBUS_PLUGINS", "no:emma")
-    with pytest.raises(UnknownPluginError, match="HOOKBUS_PLUGINS: no plugin is named 'emma'; did you mean 'ema'"):
-        load(bus)
+    report = load(bus)
+    assert status_of(report).status == "active"
+    assert any("HOOKBUS_PLUGINS: no plugin is named 'emma'; did you mean 'ema'" in notice for notice in report.notices)
 
 
 def test_without_autoload_only_what_is_asked_for_is_loaded(install, make_distribution, bus, monkeypatch):

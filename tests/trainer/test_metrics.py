@@ -328,6 +328,16 @@ def test_a_metric_object_that_was_only_updated_has_no_step_value() -> None:
     assert mean.resets == resets + 1
 
 
+def test_metric_objects_start_from_nothing_after_the_sanity_check() -> None:
+    store, mean = started("sanity"), Mean()
+    mean.update([100.0])
+    log(store, "m", mean, "validation_step")
+    store.finish_batches()
+    store.reset()
+    assert mean.count == 0
+    assert store.callback_metrics == {}
+
+
 def test_a_metric_object_must_compute_a_tensor() -> None:
     store, mean = started(), Mean()
     mean.compute = lambda: {"a": torch.ones(())}

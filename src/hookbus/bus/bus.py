@@ -132,10 +132,10 @@ class Bus(pluggy.PluginManager):
         role = self._role(plugin, name, owner)
         made = list(self._read(plugin, name) if implementations is None else implementations)
         self._verify(plugin, name, role, made)
-        self._check_state_key(plugin, name)
+        state_key = self._check_state_key(plugin, name)
         unverified = [implementation for implementation in made if not self._is_specified(implementation.hook)]
         self._sequence += 1
-        registration = Registration(plugin, name, owner, source, role, self._sequence)
+        registration = Registration(plugin, name, owner, source, role, self._sequence, state_key=state_key)
         if callback.is_callback(plugin):
             registration.snapshot = callback.snapshot(plugin)
             if self.closed:
@@ -490,18 +490,17 @@ class Bus(pluggy.PluginManager):
                     f"(from {other.source}), it cannot be {name!r} as well"
                 )
 
-    def _check_state_key(self, plugin: object, name: str) -> None:
+    def _check_state_key(self, plugin: object, name: str) -> str | None:
         key = validate.state_key(plugin)
-        if key is None:
-            return
         for other in self._registrations.values():
-            if validate.state_key(other.plugin) == key:
+            if key is not None and other.state_key == key:
                 raise DuplicateStateKeyError(
                     plugin,
                     f"plugins {other.name!r} ({type(other.plugin).__qualname__}, from {other.source}) and {name!r} "
                     f"({type(plugin).__qualname__}) are both stateful and share the state_key {key!r}, so a checkpoint "
                     "could keep only one of their states; override state_key so that it tells them apart",
                 )
+        return key
 
     def _report(self, registration: Registration, hook: str, error: Exception) -> None:
         """Say once per hook that a monitor failed, and tell whoever listens each time."""

@@ -25,6 +25,8 @@ STRICT_VARIABLE: Final = "HOOKBUS_STRICT"
 COMMAND_LINE_VARIABLE: Final = "HOOKBUS_COMMAND_LINE_PLUGINS"
 
 _FILE: Final = "pyproject.toml"
+#: Places that many machines share: a block there may name what only some of them have installed.
+FLEET_SOURCES: Final = (PLUGINS_VARIABLE, _FILE)
 _KEYS: Final[Mapping[str, tuple[type, str]]] = {
     "plugins": (list, 'a list of strings such as ["no:wandb", "mypackage.plugin"]'),
     "autoload": (bool, "true or false"),

@@ -1,8 +1,8 @@
 """Copying and pickling a bus, for worker processes that are started with a copy of the trainer.
 
-Compiled functions and pluggy's tables do not travel; what does is who is registered, where, and with which counters. The
-copy has copies of the plugins (modules excepted) and no monitors, tracing or clock. Plugins that cannot be copied or
-pickled say so themselves.
+Compiled functions and pluggy's tables do not travel; what does is who is registered, where, and with which counters.
+The copy has copies of the plugins (modules excepted) and no monitors, tracing or clock. Plugins that cannot be copied
+or pickled say so themselves.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def state_of(bus: Bus) -> dict[str, Any]:
         "blocked": [name for name, plugin in bus._name2plugin.items() if plugin is None],
         "distributions": [(_portable(plugin), found) for plugin, found in bus._plugin_distinfo],
         "history": {
-            name: [({key: _portable(value) for key, value in kwargs.items()}, call) for kwargs, call in hook._call_history]
+            name: [
+                ({key: _portable(value) for key, value in kwargs.items()}, call) for kwargs, call in hook._call_history
+            ]
             for name, hook in vars(bus.hook).items()
             if hook._call_history
         },
@@ -75,7 +77,7 @@ def restore(bus: Bus, state: dict[str, Any]) -> None:
 
 
 def _described(registration: Registration) -> dict[str, Any]:
-    words = ("name", "owner", "source", "role", "position", "listed", "failed")
+    words = ("name", "owner", "source", "role", "position", "listed", "state_key", "failed")
     return {
         **{word: getattr(registration, word) for word in words},
         "plugin": _portable(registration.plugin),

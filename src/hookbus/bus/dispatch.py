@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import itertools
 import linecache
+import sys
 import types
 import weakref
 from collections.abc import Callable, Iterable, Sequence
@@ -194,6 +195,19 @@ def _release(function: weakref.ref[types.FunctionType], names: Iterable[str], fi
     if owner is not None:
         for name in names:
             owner.__globals__.pop(name, None)
+
+
+def running_hook() -> str | None:
+    """The name of the hook from inside whose implementation this is called, innermost; None outside of any.
+
+    Found by walking up the stack to the nearest compiled frame, so that calling a hook need not note its name.
+    """
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<hookbus "):
+            return frame.f_code.co_name
+        frame = frame.f_back
+    return None
 
 
 def blame(error: BaseException) -> tuple[str, str] | None:

@@ -40,7 +40,7 @@ def add_note(error: BaseException, note: str) -> None:
     if hasattr(error, "add_note"):
         error.add_note(note)
     else:
-        error.__notes__ = [*getattr(error, "__notes__", []), note]
+        vars(error)["__notes__"] = [*getattr(error, "__notes__", []), note]
 
 
 def raise_first(errors: list[BaseException]) -> None:

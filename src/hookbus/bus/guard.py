@@ -67,6 +67,6 @@ def refusal(implementation: Implementation) -> str | None:
     if not implementation.wrapper:
         return None
     return (
-        f"a monitor cannot wrap {implementation.hook!r} ({implementation.location}): a wrapper can change what it wraps; "
-        "declare role = 'mutator', or use the hooks before and after it"
+        f"a monitor cannot wrap {implementation.hook!r} ({implementation.location}): a wrapper can change what it "
+        "wraps; declare role = 'mutator', or use the hooks before and after it"
     )

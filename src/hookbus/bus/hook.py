@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
 
 from hookbus.bus import dispatch
 from hookbus.bus.errors import UnknownHookError
-from hookbus.bus.order import Position, Ranked, arrange, constrain, flags
+from hookbus.bus.order import Position, Ranked, arrange, constrain, flags, place
 from hookbus.hookspecs import nearest
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Hook(pluggy.HookCaller):
     @property
     def spec_options(self) -> Mapping[str, Any]:
         """The options of the specification, empty without one."""
-        return {} if self.spec is None else dict(self.spec.opts)
+        return {} if self.spec is None else cast(Mapping[str, Any], self.spec.opts)
 
     def __call__(self, **kwargs: object) -> Any:
         """Call the hook with keyword arguments; see :class:`Fire` for the faster way.
@@ -101,6 +101,11 @@ class Hook(pluggy.HookCaller):
         return self._hookexec(self.name, self._hookimpls.copy(), kwargs, self._shape.firstresult)
 
     def _add_hookimpl(self, hookimpl: pluggy.HookImpl) -> None:
+        moving = any(_asks(impl) for impl in (hookimpl, *self._hookimpls))
+        if self._bus.list_order and not moving:
+            self._hookimpls.insert(self._insertion_point(hookimpl), hookimpl)
+            self.changed()
+            return
         super()._add_hookimpl(hookimpl)
         try:
             self.rearrange()
@@ -109,9 +114,24 @@ class Hook(pluggy.HookCaller):
             raise
         self.changed()
 
+    def _insertion_point(self, hookimpl: pluggy.HookImpl) -> int:
+        """Where it belongs in pluggy's list, last one first; looks at few of the others, so that thousands may come."""
+        mine = place(self._ranked(hookimpl))
+        low, high = 0, len(self._hookimpls)
+        while low < high:
+            middle = (low + high) // 2
+            if place(self._ranked(self._hookimpls[middle])) > mine:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def _remove_plugin(self, plugin: object) -> None:
         # By identity: pluggy would remove those of an equal plugin, too.
-        self._hookimpls[:] = [impl for impl in self._hookimpls if impl.plugin is not plugin]
+        remaining = [impl for impl in self._hookimpls if impl.plugin is not plugin]
+        if len(remaining) == len(self._hookimpls):
+            raise ValueError(f"plugin {plugin!r} not found")
+        self._hookimpls[:] = remaining
         self.changed()
 
     def remove(self, hookimpl: pluggy.HookImpl) -> None:
@@ -149,8 +169,10 @@ class Hook(pluggy.HookCaller):
 
     def entries(self) -> list[Ranked]:
         """The implementations in call order."""
-        owners = self.spec_options.get("owners")
-        return [self._bus._ranked(impl, owners) for impl in reversed(self._hookimpls)]
+        return [self._ranked(impl) for impl in reversed(self._hookimpls)]
+
+    def _ranked(self, hookimpl: pluggy.HookImpl) -> Ranked:
+        return self._bus._ranked(hookimpl, self.spec_options.get("owners"))
 
     def positions(self) -> list[Position]:
         """The call order as rows for people."""
@@ -186,6 +208,12 @@ class Hook(pluggy.HookCaller):
     def _call_plainly(self, kwargs: dict[str, Any]) -> Any:
         assert self._shape is not None
         return self._hookexec(self.name, self._hookimpls.copy(), kwargs, self._shape.firstresult)
+
+
+def _asks(hookimpl: pluggy.HookImpl) -> bool:
+    """Whether it wants to come before or after others."""
+    options = cast(Mapping[str, Any], hookimpl.opts)
+    return bool(options.get("before") or options.get("after"))
 
 
 def _shape(name: str, parameters: tuple[str, ...], options: Mapping[str, Any]) -> dispatch.Shape:

@@ -135,7 +135,7 @@ def load_plugins(bus: Bus, selection: PluginSelection, *, others: Collection[str
     """
     report = LoadReport(notices=list(discovery.notices()))
     broken: list[tuple[PluginStatus, BaseException]] = []
-    entries = plan(selection, discovery.find(), others=others)
+    entries = plan(selection, discovery.find(), others=others, notices=report.notices)
     for name in {c.name for c in selection.blocked} & set(others) | {p.name for p in entries if not p.load}:
         bus.set_blocked(name)
     for planned in entries:

@@ -49,12 +49,14 @@ def arrange(hook: str, entries: Sequence[Ranked]) -> list[Ranked]:
     Raises:
         OrderCycleError: if ``before`` and ``after`` contradict each other.
     """
+    return constrain(hook, sorted(entries, key=place))
 
-    def group(entry: Ranked) -> tuple[bool, int]:
-        options = entry.implementation.options
-        return (not entry.implementation.wrapper, 1 if options.get("trylast") else -bool(options.get("tryfirst")))
 
-    return constrain(hook, sorted(entries, key=lambda entry: (*group(entry), entry.rank)))
+def place(entry: Ranked) -> tuple[bool, int, tuple[int, ...]]:
+    """What decides the order where nobody asks for ``before`` or ``after``: lower comes first."""
+    options = entry.implementation.options
+    group = 1 if options.get("trylast") else -bool(options.get("tryfirst"))
+    return (not entry.implementation.wrapper, group, entry.rank)
 
 
 def constrain(hook: str, ordered: list[Ranked]) -> list[Ranked]:
@@ -79,10 +81,10 @@ def _constrain(hook: str, ordered: list[Ranked]) -> list[Ranked]:
     places: dict[str, list[int]] = {}
     for i, entry in enumerate(ordered):
         places.setdefault(entry.name, []).append(i)
-    after = [_named(entry, "after", places) for entry in ordered]
+    after = [_named(entry.implementation.options.get("after", ()), places) for entry in ordered]
     earlier = [set(names) for names in after]
     for i, entry in enumerate(ordered):
-        for j in _named(entry, "before", places):
+        for j in _named(entry.implementation.options.get("before", ()), places):
             earlier[j].add(i)
     _check_for_cycles(hook, ordered, earlier)
 
@@ -95,20 +97,19 @@ def _constrain(hook: str, ordered: list[Ranked]) -> list[Ranked]:
 
     result: list[int] = []
 
-    def place(i: int) -> None:
+    def call_up(i: int) -> None:
         if i not in result:
             for j in sorted(earlier[i], key=waited.index):
-                place(j)
+                call_up(j)
             result.append(i)
 
     for i in waited:
-        place(i)
+        call_up(i)
     return [ordered[i] for i in result]
 
 
-def _named(entry: Ranked, side: str, places: dict[str, list[int]]) -> set[int]:
-    """The places of those whom ``entry`` names in its ``before`` or ``after``; absent ones do not matter."""
-    names: Sequence[str] = entry.implementation.options.get(side) or ()  # type: ignore[assignment]
+def _named(names: Sequence[str], places: dict[str, list[int]]) -> set[int]:
+    """The places of the plugins with these names; absent ones do not matter."""
     return {i for name in names for i in places.get(name, ())}
 
 
@@ -128,8 +129,10 @@ def _check_for_cycles(hook: str, ordered: Sequence[Ranked], earlier: Sequence[se
 def flags(implementation: Implementation) -> tuple[str, ...]:
     """The options that decide order and occasion, spelled as in ``@hookimpl``."""
     options = implementation.options
-    words = [name for name in ("wrapper", "hookwrapper", "tryfirst", "trylast", "once", "rank_zero") if options.get(name)]
-    words += [f"{side}={name}" for side in ("before", "after") for name in options.get(side, ())]
+    names = ("wrapper", "hookwrapper", "tryfirst", "trylast", "once", "rank_zero")
+    words = [name for name in names if options.get(name)]
+    words += [f"before={name}" for name in options.get("before", ())]
+    words += [f"after={name}" for name in options.get("after", ())]
     if options.get("every"):
         words.append(f"every={options['every']}")
     if options.get("at"):

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 
-from hookbus.bus.config import Choice, PluginSelection
+from hookbus.bus.config import FLEET_SOURCES, Choice, PluginSelection
 from hookbus.bus.discovery import Candidate, UnknownPluginError, matching, unknown
 
 
@@ -51,16 +51,23 @@ class Planned:
         self.reason = f"blocked by {choice.source}" if choice.blocked else ""
 
 
-def plan(selection: PluginSelection, candidates: Sequence[Candidate], *, others: Collection[str] = ()) -> list[Planned]:
+def plan(
+    selection: PluginSelection,
+    candidates: Sequence[Candidate],
+    *,
+    others: Collection[str] = (),
+    notices: list[str] | None = None,
+) -> list[Planned]:
     """What to do with each plugin, in the order of loading: the installed by name, then the others as asked for.
 
     Args:
         selection: what was said.
         candidates: what is installed, in order.
         others: names that may be blocked though no plugin that can be discovered has them.
+        notices: gets a sentence for each block from a fleet-wide place of a plugin that is not installed here.
 
     Raises:
-        UnknownPluginError: for a name that nothing has, with who used it and the nearest name.
+        UnknownPluginError: for any other name that nothing has, with who used it and the nearest name.
     """
     planned = {candidate.plugin: _installed(candidate, selection) for candidate in candidates}
     for choice in selection.choices:  # import paths first: what is asked for anywhere may be blocked anywhere
@@ -76,7 +83,11 @@ def plan(selection: PluginSelection, candidates: Sequence[Candidate], *, others:
         owners = _fitting(replace(choice, name=whole), candidates, planned, modules=False)
         if not owners:
             known = [name for name, entry in planned.items() if entry.candidate is None]
-            raise UnknownPluginError(f"{choice.source}: {unknown(choice.name, candidates, [*known, *others])}")
+            problem = f"{choice.source}: {unknown(choice.name, candidates, [*known, *others])}"
+            if not (choice.blocked and choice.source in FLEET_SOURCES):
+                raise UnknownPluginError(problem)
+            if notices is not None:
+                notices.append(problem)
         for entry in owners:
             entry.parts[part] = choice
             if not choice.blocked and not entry.load:

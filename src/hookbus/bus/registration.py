@@ -43,6 +43,7 @@ class Registration:
         listed: whether it stands in a list that :meth:`Bus.sync` follows; those come before others of their owner.
         entries: its implementations.
         snapshot: the methods of a callback as they were when they were last read.
+        state_key: the key of its state in checkpoints, as it was at registration; None if it has no state.
         failed: the hooks in which it failed, as a monitor.
     """
 
@@ -55,6 +56,7 @@ class Registration:
     listed: bool = False
     entries: list[Entry] = field(default_factory=list)
     snapshot: tuple[object, ...] | None = None
+    state_key: str | None = None
     failed: set[str] = field(default_factory=set)
 
     @property

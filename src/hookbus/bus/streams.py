@@ -90,7 +90,7 @@ def _python_stream() -> Stream:
     # The functions of ``random`` are the methods of one instance.
     source: random.Random = random.getstate.__self__  # type: ignore[attr-defined]
     trial = random.Random(0)
-    if _shows(_python_peek(trial), [trial.random, trial.random, lambda: trial.gauss(0, 1), lambda: trial.gauss(0, 1)]):
+    if _shows(_python_peek(trial), [trial.random] * 2 + [lambda: trial.gauss(0, 1)] * 2):
         return Stream(_python_peek(source), random.getstate, random.setstate)
     return Stream(random.getstate, random.getstate, random.setstate)
 
@@ -105,13 +105,13 @@ def _python_peek(source: random.Random) -> Callable[[], Any]:
 def _numpy_stream() -> Stream:
     numpy: Any = sys.modules["numpy.random"]
     source, trial = numpy.get_state.__self__, numpy.RandomState(0)
-    if _shows(_numpy_peek(trial), [trial.random_sample, trial.random_sample, trial.standard_normal, trial.standard_normal]):
+    if _shows(_numpy_peek(trial), [trial.random_sample] * 2 + [trial.standard_normal] * 2):
         return Stream(_numpy_peek(source), numpy.get_state, numpy.set_state)
     return Stream(lambda: pickle.dumps(numpy.get_state()), numpy.get_state, numpy.set_state)
 
 
 def _numpy_peek(source: Any) -> Callable[[], Any]:
-    """For a ``RandomState``: the memory of its bit generator, and its own, where it keeps every second normal number."""
+    """The memory of a ``RandomState``'s bit generator, and its own, where it keeps every second normal number."""
     own = _memory(id(source) + object.__basicsize__, type(source).__basicsize__ - object.__basicsize__)
     bits, twister = None, own
 
@@ -135,10 +135,12 @@ def _shows(peek: Callable[[], Any], draws: Iterable[Callable[[], object]]) -> bo
     """Whether ``peek`` tells each draw from the one before, on an interpreter whose objects stand still in memory."""
     if sys.implementation.name != "cpython":
         return False
-    seen = [peek(), peek()]
-    if seen[0] != seen[1]:
+    seen = peek()
+    if seen != peek():
         return False
     for draw in draws:
         draw()
-        seen.append(peek())
-    return all(before != after for before, after in zip(seen[1:], seen[2:], strict=False))
+        before, seen = seen, peek()
+        if before == seen:
+            return False
+    return True

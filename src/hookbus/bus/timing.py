@@ -22,7 +22,10 @@ class Spent:
 
 
 class Timing:
-    """Wall time per (hook, plugin), in the order of first call. Wrappers are not timed: theirs is that of what they wrap."""
+    """Wall time per (hook, plugin), in the order of first call.
+
+    Wrappers are not timed: theirs is that of what they wrap.
+    """
 
     def __init__(self) -> None:
         self.spent: dict[tuple[str, str], Spent] = {}

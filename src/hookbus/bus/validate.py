@@ -85,7 +85,7 @@ def _against_spec(hook: Hook, plugin: str, implementation: Implementation) -> li
             )
     keyword_only = _required_keyword_only(implementation)
     if keyword_only:
-        found.append(f"{where}: keyword-only argument(s) {keyword_only} would never be passed; drop the '*' before them")
+        found.append(f"{where}: keyword-only argument(s) {keyword_only} would get no value; drop the '*' before them")
     wrapper, old = implementation.options.get("wrapper"), implementation.options.get("hookwrapper")
     if wrapper and old:
         found.append(f"{where}: The wrapper=True and hookwrapper=True options are mutually exclusive")

@@ -27,11 +27,17 @@ def load_file(trainer: Any, path: str | os.PathLike[str], weights_only: bool | N
     """
     path = os.fspath(path)
     if not os.path.isfile(path):
-        raise FileNotFoundError(f"no checkpoint at {path!r}: give the path of a file that Trainer.save_checkpoint wrote")
+        raise FileNotFoundError(
+            f"no checkpoint at {path!r}: give the path of a file that Trainer.save_checkpoint wrote"
+        )
     safe = True if weights_only is None else weights_only
     checkpoint = torch.load(path, map_location=trainer.strategy.root_device, weights_only=safe)
     if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
-        what = f"the keys {sorted(map(str, checkpoint))[:8]}" if isinstance(checkpoint, dict) else type(checkpoint).__name__
+        what = (
+            f"the keys {sorted(map(str, checkpoint))[:8]}"
+            if isinstance(checkpoint, dict)
+            else type(checkpoint).__name__
+        )
         raise ValueError(f"{path!r} is no checkpoint: expected a dictionary with 'state_dict', got {what}")
     version = checkpoint.get("hookbus", {}).get("format_version", 0)
     if version > FORMAT_VERSION:

@@ -59,8 +59,9 @@ def plugins(arguments: Sequence[str], early: Sequence[str]) -> int:
 
 def _from_metadata(words: Sequence[str]) -> tuple[list[Row], list[str]]:
     see_current_directory()
-    entries = plan(read_selection(arguments=words), discovery.find())
-    return [Row(PluginStatus.of(entry)) for entry in entries], list(discovery.notices())
+    notices = list(discovery.notices())
+    entries = plan(read_selection(arguments=words), discovery.find(), notices=notices)
+    return [Row(PluginStatus.of(entry)) for entry in entries], notices
 
 
 def _loaded(words: Sequence[str]) -> tuple[list[Row], list[str]]:

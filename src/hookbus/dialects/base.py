@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from hookbus.markers import PROJECT, HookimplOptions
 
@@ -46,7 +46,7 @@ def inherited_options(obj: object, name: str) -> HookimplOptions:
     for function in (own, *(cls.__dict__.get(name) for cls in type(obj).__mro__)):
         options = getattr(function, "__dict__", {}).get(attribute)
         if isinstance(options, dict):
-            return HookimplOptions(**options)
+            return cast(HookimplOptions, options)
     return HookimplOptions()
 
 

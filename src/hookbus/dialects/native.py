@@ -13,9 +13,7 @@ from hookbus.dialects.implementation import Implementation
 from hookbus.markers import HookimplOptions
 
 
-def implementations(
-    plugin: object, parse: Callable[[object, str], Mapping[str, Any] | None]
-) -> list[Implementation]:
+def implementations(plugin: object, parse: Callable[[object, str], Mapping[str, Any] | None]) -> list[Implementation]:
     """One record for each marked function of ``plugin``.
 
     Args:

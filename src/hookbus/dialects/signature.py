@@ -1,4 +1,4 @@
-"""How many of a hook's arguments a function can take, and by which names. Used by the dialects that call by position."""
+"""How many of a hook's arguments a function can take, and by which names, for dialects that call by position."""
 
 from __future__ import annotations
 
@@ -37,7 +37,8 @@ def positional_arguments(
     required = [p.name for p in places if p.default is p.empty]
     keyword_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if keyword_only:
-        raise SignatureMismatchError(f"takes the keyword-only argument(s) {', '.join(keyword_only)}, which no hook passes")
+        names = ", ".join(keyword_only)
+        raise SignatureMismatchError(f"takes the keyword-only argument(s) {names}, which no hook passes")
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         named = {p.name for p in places}
         return tuple(name for name in offered if name not in spare or name in named)
@@ -49,9 +50,10 @@ def positional_arguments(
         return named_args
     if len(required) <= len(offered) and len(required) == len(places) and _prefix(required, offered):
         return tuple(offered[: len(required)])
-    raise SignatureMismatchError(f"takes ({', '.join(p.name for p in places)}), but the hook has ({', '.join(offered)})")
+    taken = ", ".join(p.name for p in places)
+    raise SignatureMismatchError(f"takes ({taken}), but the hook has ({', '.join(offered)})")
 
 
 def _prefix(required: Sequence[str], offered: Sequence[str]) -> bool:
-    """Whether the parameters are the hook's first arguments, some under names of the author's own (``_`` and the like)."""
+    """Whether the parameters are the hook's first arguments, some of them called ``_`` or ``_something``."""
     return all(ours.startswith("_") or ours == theirs for ours, theirs in zip(required, offered, strict=False))

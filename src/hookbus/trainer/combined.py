@@ -77,5 +77,7 @@ class CombinedLoader:
                 try:
                     values.append(next(iterators[i]))
                 except StopIteration:
-                    raise ValueError(f"loader {i} is empty, so it cannot be cycled to the length of the others") from None
+                    raise ValueError(
+                        f"loader {i} is empty, so it cannot be cycled to the length of the others"
+                    ) from None
             yield self._like(values)

@@ -123,7 +123,11 @@ _NOTHING: Any = object()
 
 def length(loader: Any) -> int | None:
     """The number of batches of ``loader``, None if it does not know."""
-    if isinstance(loader, DataLoader) and isinstance(loader.dataset, IterableDataset) and not isinstance(loader.dataset, Sized):
+    if (
+        isinstance(loader, DataLoader)
+        and isinstance(loader.dataset, IterableDataset)
+        and not isinstance(loader.dataset, Sized)
+    ):
         return None
     try:
         return len(loader)

@@ -151,6 +151,8 @@ class FitLoop:
         """Train on one batch, and validate if that is due; False if the module ends the epoch by answering -1."""
         trainer = self._trainer
         module, fire, progress, control = trainer.lightning_module, trainer.bus.fire, trainer.progress, trainer.control
+        if trainer.callbacks is not trainer._roster or len(trainer.callbacks) != trainer._roster_size:
+            trainer._sync_callbacks()
         batch_idx = progress.batch
         batch = trainer._transfer(batch, 0)
         progress.batch += 1
@@ -328,5 +330,3 @@ class FitLoop:
 def _answers(answers: Any) -> Any:
     """The numbers among the answers of a hook: ``-1 in [tensor]`` would compare element by element."""
     return [answer for answer in answers if isinstance(answer, int)] if answers else ()
-
-

@@ -70,13 +70,16 @@ class MetricStore:
         self._callback: dict[str, Tensor] = {}
         self._logged: dict[str, Tensor] = {}
         self._progress: dict[str, float] = {}
+        self._epochs: dict[str, _Epoch] = {}
         self.reset()
 
     # --- moments of the loop ----------------------------------------------------------------------------------------
 
     def reset(self) -> None:
         """Forget everything: at the start of fit, validate and test, and after the sanity check."""
-        self._epochs: dict[str, _Epoch] = {}
+        for epoch in self._epochs.values():
+            epoch.clear()
+        self._epochs = {}
         self._running: list[_Epoch] = []
         self._series: dict[tuple[str, str, int | None], Series] = {}
         # New dictionaries: who kept one from an earlier run keeps its content.

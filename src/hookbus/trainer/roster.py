@@ -71,9 +71,7 @@ def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: 
         enabled = not barebones
     if not enabled:
         if bars:
-            warnings.warn(
-                f"enable_progress_bar=False: {type(bars[0]).__name__} is left out", UserWarning, stacklevel=3
-            )
+            warnings.warn(f"enable_progress_bar=False: {type(bars[0]).__name__} is left out", UserWarning, stacklevel=3)
         return [c for c in callbacks if c not in bars]
     return callbacks if bars else [*callbacks, _default_bar()]
 

@@ -49,7 +49,7 @@ class MockOptimizer(Optimizer):
     def __init__(self) -> None:
         super().__init__([torch.zeros(1)], {})
 
-    def step(self, closure: Any = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Any = None) -> Any:
         """Run the closure and change nothing."""
         return closure() if closure is not None else None
 
@@ -85,9 +85,7 @@ def parse(answer: Any, *, automatic: bool) -> tuple[list[Optimizer], list[LRSche
     return optimizers, configs
 
 
-def due(
-    configs: Sequence[LRSchedulerConfig], interval: str, index: int, *, plateau: bool
-) -> list[LRSchedulerConfig]:
+def due(configs: Sequence[LRSchedulerConfig], interval: str, index: int, *, plateau: bool) -> list[LRSchedulerConfig]:
     """The schedulers that step now.
 
     Args:
@@ -163,9 +161,13 @@ def _config(scheduler: Any, monitor: str | None, automatic: bool) -> LRScheduler
     else:
         unknown = sorted(set(scheduler) - set(_KEYS))
         if unknown:
-            warnings.warn(f"lr_scheduler: unknown key(s) {', '.join(unknown)} are ignored; known: {_KEYS}", stacklevel=4)
+            warnings.warn(
+                f"lr_scheduler: unknown key(s) {', '.join(unknown)} are ignored; known: {_KEYS}", stacklevel=4
+            )
         if scheduler.get("scheduler") is None:
-            raise MisconfigurationException('an lr_scheduler dictionary needs the key "scheduler" with the scheduler itself')
+            raise MisconfigurationException(
+                'an lr_scheduler dictionary needs the key "scheduler" with the scheduler itself'
+            )
         config = LRSchedulerConfig(**{key: scheduler[key] for key in _KEYS if key in scheduler})
     if config.interval not in ("epoch", "step"):
         raise MisconfigurationException(f'lr_scheduler: "interval" must be "epoch" or "step", got {config.interval!r}')

@@ -80,8 +80,15 @@ def check(arguments: dict[str, Any]) -> Settings:
     fast = int(fast)
     max_epochs, max_steps = _limits(a, fast)
     if fast:
-        a |= dict.fromkeys(("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches"), fast)
-        a |= {"val_check_interval": 1.0, "check_val_every_n_epoch": 1, "num_sanity_val_steps": 0, "log_every_n_steps": 1}
+        a |= dict.fromkeys(
+            ("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches"), fast
+        )
+        a |= {
+            "val_check_interval": 1.0,
+            "check_val_every_n_epoch": 1,
+            "num_sanity_val_steps": 0,
+            "log_every_n_steps": 1,
+        }
     overfit = _share("overfit_batches", a["overfit_batches"], 0.0)
     if overfit and not fast:
         a |= {"limit_train_batches": overfit, "limit_val_batches": overfit}
@@ -171,7 +178,9 @@ def _sanity_steps(value: int | None, barebones: bool) -> int | float:
     if value is None:
         return 0 if barebones else DEFAULT_SANITY_STEPS
     if isinstance(value, bool) or not isinstance(value, int) or value < -1:
-        raise MisconfigurationException(f"num_sanity_val_steps must be an int >= 0, or -1 for all batches, got {value!r}")
+        raise MisconfigurationException(
+            f"num_sanity_val_steps must be an int >= 0, or -1 for all batches, got {value!r}"
+        )
     return float("inf") if value == -1 else value
 
 
@@ -213,6 +222,8 @@ def _duration(value: str | timedelta | dict[str, int] | None) -> timedelta | Non
         return timedelta(**value)
     parts = str(value).strip().split(":")
     if len(parts) != 4 or not all(part.isdigit() for part in parts):
-        raise MisconfigurationException(f"max_time must be a timedelta, a dict of its arguments or 'DD:HH:MM:SS', got {value!r}")
+        raise MisconfigurationException(
+            f"max_time must be a timedelta, a dict of its arguments or 'DD:HH:MM:SS', got {value!r}"
+        )
     days, hours, minutes, seconds = map(int, parts)
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

@@ -104,13 +104,23 @@ class AutomaticStep:
             loss = answer["loss"]
             extra = {key: value for key, value in answer.items() if key != "loss"}
         elif answer is None:
-            warnings.warn("training_step returned None: no update for this batch; ignore this if it was on purpose", stacklevel=2)
+            warnings.warn(
+                "training_step returned None: no update for this batch; ignore this if it was on purpose", stacklevel=2
+            )
             return None, {}
         else:
-            raise MisconfigurationException(f"training_step must return {_ANSWERS}; got {type(answer).__name__}: {answer!r}")
+            raise MisconfigurationException(
+                f"training_step must return {_ANSWERS}; got {type(answer).__name__}: {answer!r}"
+            )
         if not isinstance(loss, Tensor) or loss.numel() != 1:
-            what = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{type(loss).__name__}: {loss!r}"
-            raise MisconfigurationException(f"the loss must be a tensor with one element (reduce it, e.g. by .mean()); got {what}")
+            what = (
+                f"a tensor of shape {tuple(loss.shape)}"
+                if isinstance(loss, Tensor)
+                else f"{type(loss).__name__}: {loss!r}"
+            )
+            raise MisconfigurationException(
+                f"the loss must be a tensor with one element (reduce it, e.g. by .mean()); got {what}"
+            )
         if self._accumulate > 1:
             loss = loss / self._accumulate
         return loss, {"loss": loss.detach(), **extra}

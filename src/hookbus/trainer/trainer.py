@@ -13,8 +13,10 @@ import torch
 
 from hookbus.bus import Bus
 from hookbus.checkpoint.dump import dump
+from hookbus.dialects import Implementation
 from hookbus.dialects import logger as logger_dialect
 from hookbus.dialects import module as module_dialect
+from hookbus.dialects import native as native_dialect
 from hookbus.dialects.callback import is_callback
 from hookbus.engine.device import batch_size_of, select_device
 from hookbus.engine.optimizer import LightningOptimizer
@@ -149,6 +151,7 @@ class Trainer(TrainerView):
         self._loggers: list[Any] = []
         self.callbacks: list[Any] = self._assemble_callbacks(callbacks, enable_progress_bar, enable_checkpointing)
         self._listed: list[Any] = []
+        self._roster, self._roster_size = self.callbacks, 0
         self._sync_callbacks()
         self.loggers = self._assemble_loggers(logger)
         self._say_header()
@@ -211,7 +214,15 @@ class Trainer(TrainerView):
             For each loader a dictionary of what was logged, as numbers.
         """
         return self._evaluate(
-            TrainerFn.VALIDATING, self.validate_loop, "val", model, dataloaders, ckpt_path, verbose, datamodule, weights_only
+            TrainerFn.VALIDATING,
+            self.validate_loop,
+            "val",
+            model,
+            dataloaders,
+            ckpt_path,
+            verbose,
+            datamodule,
+            weights_only,
         )
 
     def test(
@@ -382,9 +393,16 @@ class Trainer(TrainerView):
             made = passed.implementations()
             self.bus.register(passed, "dataloaders", owner="datamodule", source="arguments", implementations=made)
 
-    def _module_hooks(self, several_loaders: bool) -> Iterable[Any]:
+    def _module_hooks(self, several_loaders: bool) -> list[Implementation]:
         claimed = () if self.datamodule is None else module_dialect.claimed_transfers(self.datamodule)
-        return self.bus.read_module(self.lightning_module, without=claimed, several_loaders=several_loaders)
+        module = self.lightning_module
+        arguments = {
+            name: hook.shape.parameters for name, hook in vars(self.bus.hook).items() if hook.shape is not None
+        }
+        made = native_dialect.implementations(module, self.bus.parse_hookimpl_opts)
+        return made + module_dialect.implementations(
+            module, arguments, without=claimed, several_loaders=several_loaders
+        )
 
     def _read_module(self, *, several_loaders: bool = False) -> None:
         """Read the module's methods again: they may have been assigned, and steps may now get ``dataloader_idx``."""
@@ -418,9 +436,12 @@ class Trainer(TrainerView):
 
     def _sync_callbacks(self) -> bool:
         """Let the bus follow ``trainer.callbacks`` and assigned methods; whether the list has changed since."""
-        changed = self._listed != self.callbacks
+        changed = len(self._listed) != len(self.callbacks) or any(
+            old is not new for old, new in zip(self._listed, self.callbacks, strict=True)
+        )
         self.bus.sync("callback", self.callbacks, source="callbacks=[…]")
         self._listed = list(self.callbacks)
+        self._roster, self._roster_size = self.callbacks, len(self.callbacks)
         if self.lightning_module is not None and self.bus.has_plugin("module"):
             self._read_module(several_loaders=self._several_loaders)
         return changed
@@ -489,6 +510,9 @@ class Trainer(TrainerView):
     def _assemble_callbacks(self, callbacks: Any, bar: bool | None, checkpointing: bool | None) -> list[Any]:
         found = [self.bus.registration(name) for name in self.bus.names()]
         discovered = [r.plugin for r in found if is_callback(r.plugin)]
+        for registration in found:  # a discovered callback stands in the list like any other, under its own name
+            if is_callback(registration.plugin):
+                registration.owner, registration.listed = "callback", True
         own = roster.given(callbacks)
         listed = roster.without_surplus_bars([*own, *discovered], own)
         listed = roster.with_progress_bar(listed, bar, barebones=self.settings.barebones)
@@ -509,8 +533,6 @@ class Trainer(TrainerView):
         """What pytest says of its plugins in its header, at the start of the first run."""
         report = self.bus.report
         if report is not None and self.is_global_zero and not self.settings.barebones:
-            for line in report.problems():
-                print(f"hookbus: {line}", file=sys.stderr)
             header = report.header()
             if header:
                 print(header, file=sys.stderr)
@@ -522,7 +544,9 @@ class Trainer(TrainerView):
                 width = max(map(len, metrics))
                 print(f"{title}:")
                 for name, value in metrics.items():
-                    print(f"  {name:<{width}}  {value:.6g}" if isinstance(value, float) else f"  {name:<{width}}  {value}")
+                    print(
+                        f"  {name:<{width}}  {value:.6g}" if isinstance(value, float) else f"  {name:<{width}}  {value}"
+                    )
 
 
 def _check_steps(model: Any, fn: TrainerFn, bus: Bus) -> None:
@@ -533,15 +557,18 @@ def _check_steps(model: Any, fn: TrainerFn, bus: Bus) -> None:
     """
     from hookbus.dialects.base import overridden
 
-    step = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}[fn.value]
+    step = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}[
+        fn.value
+    ]
     plugin_has_it = any(row.plugin != "module" for row in bus.order(step))
     if overridden(model, step) is None and not plugin_has_it and step != "predict_step":
         raise MisconfigurationException(
             f"Trainer.{fn.value}() calls {step}(), which {type(model).__name__} does not define; define it in the module "
             f"(def {step}(self, batch, batch_idx)), or let a plugin implement it"
         )
-    if fn is TrainerFn.FITTING and overridden(model, "configure_optimizers") is None:
-        if not any(row.plugin != "module" for row in bus.order("configure_optimizers")):
+    if fn is TrainerFn.FITTING:
+        plugin_has_it = any(row.plugin != "module" for row in bus.order("configure_optimizers"))
+        if overridden(model, "configure_optimizers") is None and not plugin_has_it:
             raise MisconfigurationException(
                 f"Trainer.fit() needs an optimizer: {type(model).__name__} does not define configure_optimizers(); return one "
                 "there, such as torch.optim.AdamW(self.parameters())"
@@ -561,7 +588,9 @@ def _refuse_unsupported(
             "profiler is not supported yet; `with trainer.bus.timed() as timing:` times every implementation"
         )
     if sync_batchnorm:
-        raise MisconfigurationException("sync_batchnorm has no meaning on one device; convert the module by hand if needed")
+        raise MisconfigurationException(
+            "sync_batchnorm has no meaning on one device; convert the module by hand if needed"
+        )
     if max_time is not None:
         raise MisconfigurationException("max_time is not supported yet; use max_epochs or max_steps")
 
@@ -575,5 +604,3 @@ def _configure_torch(deterministic: bool | str | None, benchmark: bool | None) -
         torch.backends.cudnn.benchmark = benchmark
     elif deterministic:
         torch.backends.cudnn.benchmark = False
-
-

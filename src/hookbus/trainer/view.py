@@ -6,8 +6,12 @@ import math
 import os
 from typing import Any
 
+from hookbus.bus import Bus
 from hookbus.callbacks.progress import ProgressBar
-from hookbus.trainer.states import RunningStage, TrainerFn
+from hookbus.trainer.control import Control
+from hookbus.trainer.progress import Progress
+from hookbus.trainer.settings import Settings
+from hookbus.trainer.states import RunningStage, TrainerFn, TrainerState
 
 
 class TrainerView:
@@ -16,12 +20,12 @@ class TrainerView:
     It reads ``settings``, ``progress``, ``state``, ``control``, ``strategy`` and the loops of the trainer.
     """
 
-    settings: Any
-    progress: Any
-    state: Any
-    control: Any
+    settings: Settings
+    progress: Progress
+    state: TrainerState
+    control: Control
     strategy: Any
-    bus: Any
+    bus: Bus
     callbacks: list[Any]
     loggers: list[Any]
     fit_loop: Any
@@ -38,22 +42,22 @@ class TrainerView:
     @property
     def current_epoch(self) -> int:
         """Completed training epochs; during an epoch its index, from 0."""
-        return int(self.progress.epoch)
+        return self.progress.epoch
 
     @property
     def global_step(self) -> int:
         """Optimiser steps taken, over all epochs."""
-        return int(self.progress.global_step)
+        return self.progress.global_step
 
     @property
     def is_last_batch(self) -> bool:
         """Whether the current training batch is the last of its epoch."""
-        return bool(self.progress.is_last_batch)
+        return self.progress.is_last_batch
 
     @property
     def should_stop(self) -> bool:
         """Whether training ends after the current batch; anybody may set it."""
-        return bool(self.control.should_stop)
+        return self.control.should_stop
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
@@ -111,77 +115,77 @@ class TrainerView:
     @property
     def max_epochs(self) -> int:
         """Upper bound of epochs, -1 for none."""
-        return int(self.settings.max_epochs)
+        return self.settings.max_epochs
 
     @property
     def min_epochs(self) -> int | None:
         """Epochs before which no early stop is honoured."""
-        return self.settings.min_epochs  # type: ignore[no-any-return]
+        return self.settings.min_epochs
 
     @property
     def max_steps(self) -> int:
         """Upper bound of optimiser steps, -1 for none."""
-        return int(self.settings.max_steps)
+        return self.settings.max_steps
 
     @property
     def min_steps(self) -> int | None:
         """Steps before which no early stop is honoured."""
-        return self.settings.min_steps  # type: ignore[no-any-return]
+        return self.settings.min_steps
 
     @property
     def limit_train_batches(self) -> int | float:
         """Number (int) or share (float) of training batches."""
-        return self.settings.limit_train_batches  # type: ignore[no-any-return]
+        return self.settings.limit_train_batches
 
     @property
     def limit_val_batches(self) -> int | float:
         """Number (int) or share (float) of validation batches."""
-        return self.settings.limit_val_batches  # type: ignore[no-any-return]
+        return self.settings.limit_val_batches
 
     @property
     def limit_test_batches(self) -> int | float:
         """Number (int) or share (float) of test batches."""
-        return self.settings.limit_test_batches  # type: ignore[no-any-return]
+        return self.settings.limit_test_batches
 
     @property
     def limit_predict_batches(self) -> int | float:
         """Number (int) or share (float) of prediction batches."""
-        return self.settings.limit_predict_batches  # type: ignore[no-any-return]
+        return self.settings.limit_predict_batches
 
     @property
     def overfit_batches(self) -> int | float:
         """Number or share of batches that are trained on again and again; 0 for all."""
-        return self.settings.overfit_batches  # type: ignore[no-any-return]
+        return self.settings.overfit_batches
 
     @property
     def val_check_interval(self) -> int | float:
         """Training batches (int) or share of an epoch (float) between validations."""
-        return self.settings.val_check_interval  # type: ignore[no-any-return]
+        return self.settings.val_check_interval
 
     @property
     def check_val_every_n_epoch(self) -> int | None:
         """Epochs between validations; None counts ``val_check_interval`` across epochs."""
-        return self.settings.check_val_every_n_epoch  # type: ignore[no-any-return]
+        return self.settings.check_val_every_n_epoch
 
     @property
     def num_sanity_val_steps(self) -> int | float:
         """Validation batches of each loader before training; ``inf`` for all."""
-        return self.settings.num_sanity_val_steps  # type: ignore[no-any-return]
+        return self.settings.num_sanity_val_steps
 
     @property
     def log_every_n_steps(self) -> int:
         """Steps between two calls of the loggers."""
-        return int(self.settings.log_every_n_steps)
+        return self.settings.log_every_n_steps
 
     @property
     def reload_dataloaders_every_n_epochs(self) -> int:
         """Epochs after which the dataloaders are asked for again; 0 for never."""
-        return int(self.settings.reload_every)
+        return self.settings.reload_every
 
     @property
     def accumulate_grad_batches(self) -> int:
         """Batches per optimiser step; callbacks may set it."""
-        return int(self.settings.accumulate_grad_batches)
+        return self.settings.accumulate_grad_batches
 
     @accumulate_grad_batches.setter
     def accumulate_grad_batches(self, value: int) -> None:
@@ -190,7 +194,7 @@ class TrainerView:
     @property
     def gradient_clip_val(self) -> float | None:
         """The bound of gradient clipping, None for no clipping; callbacks may set it."""
-        return self.settings.gradient_clip_val  # type: ignore[no-any-return]
+        return self.settings.gradient_clip_val
 
     @gradient_clip_val.setter
     def gradient_clip_val(self, value: float | None) -> None:
@@ -199,7 +203,7 @@ class TrainerView:
     @property
     def gradient_clip_algorithm(self) -> str | None:
         """``norm`` or ``value``; None means norm."""
-        return self.settings.gradient_clip_algorithm  # type: ignore[no-any-return]
+        return self.settings.gradient_clip_algorithm
 
     @gradient_clip_algorithm.setter
     def gradient_clip_algorithm(self, value: str | None) -> None:
@@ -213,12 +217,12 @@ class TrainerView:
     @property
     def barebones(self) -> bool:
         """Whether everything optional is off."""
-        return bool(self.settings.barebones)
+        return self.settings.barebones
 
     @property
     def default_root_dir(self) -> str:
         """The folder for whatever is written without a path of its own; may be set."""
-        return str(self.settings.default_root_dir)
+        return self.settings.default_root_dir
 
     @default_root_dir.setter
     def default_root_dir(self, value: str | os.PathLike[str]) -> None:
@@ -294,17 +298,17 @@ class TrainerView:
     @property
     def callback_metrics(self) -> dict[str, Any]:
         """Everything logged, by name, as 0-dim tensors: for callbacks that monitor a value."""
-        return self._metrics.callback_metrics  # type: ignore[no-any-return]
+        return self._metrics.callback_metrics
 
     @property
     def logged_metrics(self) -> dict[str, Any]:
         """Everything logged for the loggers."""
-        return self._metrics.logged_metrics  # type: ignore[no-any-return]
+        return self._metrics.logged_metrics
 
     @property
     def progress_bar_metrics(self) -> dict[str, float]:
         """Everything logged for the progress bar, as numbers."""
-        return self._metrics.progress_bar_metrics  # type: ignore[no-any-return]
+        return self._metrics.progress_bar_metrics
 
     # -- parts -------------------------------------------------------------------------------------------------------
 
@@ -330,12 +334,12 @@ class TrainerView:
     @property
     def optimizers(self) -> list[Any]:
         """torch's optimisers of the current fit."""
-        return self.strategy.optimizers  # type: ignore[no-any-return]
+        return self.strategy.optimizers
 
     @property
     def lr_scheduler_configs(self) -> list[Any]:
         """The learning-rate schedulers of the current fit, with their options."""
-        return self.strategy.lr_scheduler_configs  # type: ignore[no-any-return]
+        return self.strategy.lr_scheduler_configs
 
     @property
     def checkpoint_callbacks(self) -> list[Any]:

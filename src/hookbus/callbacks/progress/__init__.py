@@ -1,0 +1,25 @@
+"""Progress bars: how far a run is, at next to no cost."""
+
+from __future__ import annotations
+
+from hookbus.callbacks.progress.base import ProgressBar
+from hookbus.callbacks.progress.plain import PlainProgress
+from hookbus.callbacks.progress.rich_bar import RichProgressBar, RichProgressBarTheme
+from hookbus.callbacks.progress.timed import TimedProgressBar
+
+__all__ = [
+    "PlainProgress",
+    "ProgressBar",
+    "RichProgressBar",
+    "RichProgressBarTheme",
+    "TimedProgressBar",
+    "default_progress_bar",
+]
+
+
+def default_progress_bar() -> ProgressBar:
+    """The bar that suits where output goes: a live one in terminals and notebooks, lines of text elsewhere."""
+    from rich import get_console
+
+    console = get_console()
+    return RichProgressBar() if console.is_terminal or console.is_jupyter else PlainProgress()
