@@ -461,7 +461,19 @@ def test_a_running_epoch_survives_a_checkpoint(tmp_path: Path) -> None:
     second.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     assert plain(second.callback_metrics) == plain(first.callback_metrics)
     assert second.progress_bar_metrics == {"loss_step": 2.0}
+    second.start("train")
     run(second, [3.0, 4.0])
     assert plain(second.epoch_metrics()) == plain(whole.epoch_metrics())
     assert plain(second.callback_metrics) == plain(whole.callback_metrics)
     assert second.progress_bar_metrics == whole.progress_bar_metrics
+
+
+def test_an_epoch_that_is_over_leaves_nothing_to_the_next() -> None:
+    first, second = started(), started()
+    run(first, [1.0, 2.0])
+    first.finish_batches()
+    second.load_state_dict(first.state_dict())
+    assert plain(second.callback_metrics) == plain(first.callback_metrics)
+    second.start("train")
+    run(second, [3.0])
+    assert plain(second.epoch_metrics()) == {"loss_epoch": 3.0, "best_epoch": 3.0}

@@ -132,9 +132,7 @@ class EvaluationLoop:
         results = trainer._outlets.log_eval_end_metrics(len(loaders.loaders))
         hooks["end"](trainer, module)
         self._restore_modes(modes)
-        if trainer.sanity_checking:
-            metrics.reset()
-        else:
+        if not trainer.sanity_checking:  # the check's values stay visible in on_sanity_check_end
             metrics.finish_epoch()
         trainer._several_loaders = False
         return results
@@ -148,8 +146,8 @@ class EvaluationLoop:
             outputs = getattr(fire, f"{word}_step")(trainer, module, batch, batch_idx, dataloader_idx)
         getattr(fire, f"on_{word}_batch_end")(trainer, module, outputs, batch, batch_idx, dataloader_idx)
         trainer._metrics.finish_batch()
-        self._seen[dataloader_idx] += 1
         trainer._outlets.update_eval_step_metrics(self._seen[dataloader_idx])
+        self._seen[dataloader_idx] += 1
 
     def _restore_modes(self, modes: dict[torch.nn.Module, bool]) -> None:
         trainer, hook = self._trainer, f"on_{self._word}_model_train"

@@ -346,13 +346,15 @@ class MetricStore:
     def state_dict(self) -> dict[str, Any]:
         """The running training epoch and the three dictionaries, as tensors, numbers and strings.
 
-        Metric objects are not part of it: their state belongs to the module that owns them.
+        Of an epoch whose batches are over, only the dictionaries. Metric objects are not part of it: their state
+        belongs to the module that owns them.
         """
         self._merge()
         epoch = self._epochs.get("train")
+        if epoch is not None and epoch.over:
+            epoch = None
         return {
             "in_batches": epoch is not None and epoch.in_batches,
-            "begun": epoch is not None and epoch.begun,
             "series": [
                 {"name": item.name, "hook": item.hook, "options": dict(vars(item.options)), **item.state()}
                 for item in (epoch.series.values() if epoch else ())
@@ -364,7 +366,7 @@ class MetricStore:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with a training epoch that :meth:`state_dict` has saved; call it after ``start("train")``."""
+        """Go on with a training epoch that :meth:`state_dict` has saved; a ``start("train")`` that follows keeps it."""
         self.reset()
         self.start("train")
         epoch = self._running[-1]
@@ -375,7 +377,7 @@ class MetricStore:
             assert isinstance(series, NumberSeries)
             series.load(saved)
             epoch.series[hook, name, None] = series
-        epoch.in_batches, epoch.begun = state["in_batches"], state["begun"]
+        epoch.in_batches = state["in_batches"]
         self._callback.update(state["callback_metrics"])
         self._logged.update(state["logged_metrics"])
         self._progress.update(state["progress_bar_metrics"])

@@ -32,12 +32,14 @@ class Outlets:
         if trainer.fit_loop._should_accumulate() and trainer.lightning_module.automatic_optimization:
             return
         if (trainer.progress.logging_step + 1) % every == 0 or trainer.should_stop or trainer.settings.fast_dev_run:
-            self._send(trainer._metrics.step_metrics(), trainer.progress.logging_step)
+            self._send(trainer._metrics.step_metrics(), None)
 
     def update_train_epoch_metrics(self) -> None:
         """After ``on_train_epoch_end``: the values of the epoch, under the step of its last batch."""
-        trainer = self._trainer
-        self._send(trainer._metrics.epoch_metrics(), trainer.progress.logging_step - 1)
+        progress = self._trainer.progress
+        progress.logging_step -= 1
+        self._send(self._trainer._metrics.epoch_metrics(), None)
+        progress.logging_step += 1
 
     def update_eval_step_metrics(self, seen: int) -> None:
         """After a batch of an evaluation: the values of the step, under the number of batches seen of this loader."""
@@ -64,7 +66,7 @@ class Outlets:
 
     def log(self, metrics: dict[str, Any], step: int | None = None) -> None:
         """Send ``metrics`` of the caller's own making."""
-        self._send(metrics, self._trainer.progress.logging_step if step is None else step)
+        self._send(metrics, step)
 
     def save(self) -> None:
         """Let the loggers write what they hold."""
@@ -75,8 +77,10 @@ class Outlets:
         trainer = self._trainer
         if not metrics or not trainer.bus.implemented("log_metrics"):
             return
-        numbers: dict[str, Any] = dict(metrics)
-        given = numbers.pop("step", None)
-        numbers.setdefault("epoch", trainer.current_epoch)
-        step = trainer.progress.logging_step if step is None else step
-        trainer.bus.fire.log_metrics(trainer, numbers, int(given) if given is not None else step)
+        values: dict[str, Any] = dict(metrics)
+        if step is None and "step" in values:  # a module may name the step itself
+            step = int(values.pop("step"))
+        elif step is None:
+            values.setdefault("epoch", trainer.current_epoch)
+            step = trainer.progress.logging_step
+        trainer.bus.fire.log_metrics(trainer, to_numbers(values), step)

@@ -29,6 +29,7 @@ from hookbus.seed import isolate_rng
 from hookbus.trainer import schedules
 from hookbus.trainer.signals import sigterm_noticed
 from hookbus.trainer.states import RunningStage, TrainerFn, TrainerStatus
+from hookbus.trainer.tracebacks import shortened
 
 if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
@@ -59,7 +60,10 @@ def run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weight
     except BaseException as error:
         failure = error
         _interrupted(trainer, error)
-        raise
+        if isinstance(error, StopIteration):  # to a generator or a loop around the call it would look like its own end
+            failure = RuntimeError(f"StopIteration was raised in user code during {trainer.state.fn}; it must not leave a hook")
+            raise failure from error
+        raise error.with_traceback(shortened(error.__traceback__))  # noqa: B904 - it is the same error
     finally:
         _close(trainer, failure)
 

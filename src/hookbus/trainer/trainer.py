@@ -154,7 +154,6 @@ class Trainer(TrainerView):
         self._roster, self._roster_size = self.callbacks, 0
         self._sync_callbacks()
         self.loggers = self._assemble_loggers(logger)
-        self._say_header()
 
     # -- entry points ------------------------------------------------------------------------------------------------
 
@@ -416,6 +415,7 @@ class Trainer(TrainerView):
         weights_only: bool | None,
     ) -> Any:
         self.state.stage = stage
+        self._say_header()
         self._sync_callbacks()
         self.ckpt_path = self._select_checkpoint(ckpt_path)
         return run(self, body, self.ckpt_path, weights_only)
@@ -530,12 +530,11 @@ class Trainer(TrainerView):
         return list(logger) if isinstance(logger, Iterable) else [logger]
 
     def _say_header(self) -> None:
-        """What pytest says of its plugins in its header, at the start of the first run."""
+        """At the start of the first run, one line about what was discovered, as pytest has it in its header."""
         report = self.bus.report
-        if report is not None and self.is_global_zero and not self.settings.barebones:
-            header = report.header()
-            if header:
-                print(header, file=sys.stderr)
+        if report is not None and report.plugins and self.is_global_zero and "header" not in self._said:
+            self._said.add("header")
+            print(report.header(), file=sys.stderr)
 
     def _print_results(self, word: str, results: list[dict[str, float]]) -> None:
         for index, metrics in enumerate(results):

@@ -97,7 +97,7 @@ class RichProgressBar(TimedProgressBar):
     def _draw(self, meter: Meter, metrics: dict[str, Any], *, final: bool) -> None:
         assert self.progress is not None
         known = math.isfinite(meter.total)
-        fields = {
+        fields: dict[str, Any] = {
             "description": meter.description,
             "total": meter.total if known else None,
             "completed": meter.done,
