@@ -49,7 +49,6 @@ def who(bus, hook):
     return [position.plugin for position in bus.order(hook)]
 
 
-
 class Travels:
     def __init__(self):
         self.calls = 0
@@ -60,7 +59,9 @@ class Travels:
         return stage
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda bus: pickle.loads(pickle.dumps(bus))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda bus: pickle.loads(pickle.dumps(bus))], ids=["deepcopy", "pickle"]
+)
 def test_a_copy_has_copies_of_the_plugins_in_the_same_order_and_with_the_same_counters(copied):
     bus = example()
     bus.register(Travels(), "late", owner="module", source="here")

@@ -6,6 +6,7 @@ Run with ``HOOKBUS_MAX_EXAMPLES=20000`` for a thorough search.
 import os
 import warnings
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from textwrap import dedent, indent
 
@@ -298,7 +299,7 @@ def test_list_order_follows_the_model_on_both_paths(impls, shape, both, owners, 
         seen = []
         bus = bus_with(seen)
         assert [position.plugin for position in bus.order("x")] == [type(plugin).__name__ for plugin, _, _ in ordered]
-        call = {"hook": lambda: bus.hook.x(**ARGUMENTS), "fire": lambda: bus.fire.x(*ARGUMENTS.values())}[path]
+        call = partial(bus.hook.x, **ARGUMENTS) if path == "hook" else partial(bus.fire.x, *ARGUMENTS.values())
         assert without_place(outcome(call)) == expected
         assert seen == events
 

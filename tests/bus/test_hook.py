@@ -75,9 +75,11 @@ def test_a_parameter_with_a_default_gets_the_hooks_argument():
 
 
 def test_fire_of_an_unknown_hook_suggests_the_nearest():
-    with pytest.raises(UnknownHookError, match="no hook 'on_fit_strat' is specified on this bus; did you mean 'on_fit_start'"):
+    with pytest.raises(
+        UnknownHookError, match="no hook 'on_fit_strat' is specified on this bus; did you mean 'on_fit_start'"
+    ):
         Bus.load(autoload=False).fire.on_fit_strat(None, None)
-    with pytest.raises(UnknownHookError, match="no hook 'zzz' is specified on this bus$"):
+    with pytest.raises(UnknownHookError, match=r"no hook 'zzz' is specified on this bus$"):
         Bus.load(autoload=False).fire.zzz()
 
 
@@ -165,7 +167,7 @@ def test_call_extra_and_subset_take_folds_too():
 
     adds = Adds()
     bus.register(adds)
-    assert bus.hook.x.call_extra([lambda a: a * 10], {"a": 1, "b": 2}) in (11, 20)
+    assert bus.hook.x.call_extra([lambda a: a * 10], {"a": 1, "b": 2}) == 11
     assert bus.subset_hook_caller("x", [adds])(a=1, b=2) == 1
 
 
@@ -174,4 +176,3 @@ def test_shape_and_options_are_those_of_the_specification():
     assert hook.shape.firstresult
     assert hook.shape.parameters == ("a", "b", "c")
     assert hook.spec_options["owners"][0] == "callback"
-    assert Bus().hook is not None

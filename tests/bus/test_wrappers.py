@@ -93,7 +93,7 @@ def test_a_second_yield_is_an_error_and_closes_the_wrapper():
         finally:
             closed.append(True)
 
-    with pytest.raises(RuntimeError, match="'twice' .* has second yield"):
+    with pytest.raises(RuntimeError, match=r"'twice' .* has second yield"):
         leave(entered(twice), [], None)
     assert closed == [True]
 

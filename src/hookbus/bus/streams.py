@@ -105,9 +105,13 @@ def _python_peek(source: random.Random) -> Callable[[], Any]:
 def _numpy_stream() -> Stream:
     numpy: Any = sys.modules["numpy.random"]
     source, trial = numpy.get_state.__self__, numpy.RandomState(0)
+
+    def save() -> Any:
+        return numpy.get_state(legacy=False)
+
     if _shows(_numpy_peek(trial), [trial.random_sample] * 2 + [trial.standard_normal] * 2):
-        return Stream(_numpy_peek(source), numpy.get_state, numpy.set_state)
-    return Stream(lambda: pickle.dumps(numpy.get_state()), numpy.get_state, numpy.set_state)
+        return Stream(_numpy_peek(source), save, numpy.set_state)
+    return Stream(lambda: pickle.dumps(save()), save, numpy.set_state)
 
 
 def _numpy_peek(source: Any) -> Callable[[], Any]:

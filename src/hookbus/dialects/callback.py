@@ -57,9 +57,9 @@ def snapshot(callback: object) -> tuple[object, ...]:
 def warn_of_misspelt(callback: object, known: Sequence[str]) -> None:
     """Warn of each ``on_…`` method that is no hook, with the nearest name of one."""
     for name in dir(type(callback)):
-        if not name.startswith("on_") or name in CALLBACK_HOOKS or is_marked(callback, name):
+        if not name.startswith("on_") or name in CALLBACK_HOOKS or not callable(getattr(type(callback), name, None)):
             continue
-        if overridden(callback, name) is None:
+        if overridden(callback, name) is None or is_marked(callback, name):
             continue
         if name in known:
             hint = "Lightning has no such callback hook: mark it with @hookbus.hookimpl to implement hookbus's own"

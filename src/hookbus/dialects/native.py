@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -42,7 +43,7 @@ def warn_of_unmarked(plugin: object, name: str, known: Iterable[str]) -> None:
     Only names with ``on_`` count: ``setup``, ``backward`` and the like are names of ordinary functions, too.
     """
     for hook in sorted({name for name in known if name.startswith("on_")}.intersection(dir(plugin))):
-        if callable(getattr(plugin, hook)) and not is_marked(plugin, hook):
+        if callable(inspect.getattr_static(plugin, hook)) and not is_marked(plugin, hook):
             warnings.warn(
                 f"plugin {name!r}: {hook} has the name of a hook, but is not marked, so it will not be called; "
                 "mark it with @hookbus.hookimpl, or rename it",

@@ -115,7 +115,7 @@ class EvaluationLoop:
         trainer._sync_callbacks()
         modes = {submodule: submodule.training for submodule in module.modules()}
         getattr(fire, f"on_{word}_model_eval")(trainer, module)
-        metrics.start("sanity" if trainer.sanity_checking else trainer.state.stage.value)
+        metrics.start("sanity" if trainer.sanity_checking else self._stage.value)
         trainer._several_loaders = len(loaders.loaders) > 1
         hooks["start"](trainer, module)
         hooks["epoch_start"](trainer, module)

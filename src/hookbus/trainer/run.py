@@ -61,7 +61,9 @@ def run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weight
         failure = error
         _interrupted(trainer, error)
         if isinstance(error, StopIteration):  # to a generator or a loop around the call it would look like its own end
-            failure = RuntimeError(f"StopIteration was raised in user code during {trainer.state.fn}; it must not leave a hook")
+            failure = RuntimeError(
+                f"StopIteration was raised in user code during {trainer.state.fn}; it must not leave a hook"
+            )
             raise failure from error
         raise error.with_traceback(shortened(error.__traceback__))  # noqa: B904 - it is the same error
     finally:

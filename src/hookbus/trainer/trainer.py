@@ -127,7 +127,7 @@ class Trainer(TrainerView):
             raise MisconfigurationException(
                 f"devices={devices!r} means {len(device)} devices; this version of hookbus trains on one: use devices=1"
             )
-        self.strategy: Any = SingleDeviceStrategy(device[0])
+        self.strategy = SingleDeviceStrategy(device[0])
         self._precision: Any = make_precision(precision or "32-true", device[0])
         _configure_torch(self.settings.deterministic, self.settings.benchmark)
         self._metrics = MetricStore()

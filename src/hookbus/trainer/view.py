@@ -8,7 +8,9 @@ from typing import Any
 
 from hookbus.bus import Bus
 from hookbus.callbacks.progress import ProgressBar
+from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.trainer.control import Control
+from hookbus.trainer.metrics import MetricStore
 from hookbus.trainer.progress import Progress
 from hookbus.trainer.settings import Settings
 from hookbus.trainer.states import RunningStage, TrainerFn, TrainerState
@@ -24,7 +26,7 @@ class TrainerView:
     progress: Progress
     state: TrainerState
     control: Control
-    strategy: Any
+    strategy: SingleDeviceStrategy
     bus: Bus
     callbacks: list[Any]
     loggers: list[Any]
@@ -34,7 +36,7 @@ class TrainerView:
     predict_loop: Any
     lightning_module: Any
     datamodule: Any
-    _metrics: Any
+    _metrics: MetricStore
     _precision: Any
 
     # -- progress ----------------------------------------------------------------------------------------------------

@@ -1,0 +1,1 @@
+"""Thin layers over torch's own parts: devices, precision, optimisers, and (later) processes."""
