@@ -1,14 +1,16 @@
-"""What many tests need: distributions made up on the spot, and an environment that says nothing of plugins."""
+"""What many tests need: distributions made up on the spot, and an environment without plugins of its own."""
 
 from __future__ import annotations
 
 import importlib
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Protocol
 
+import importlib_metadata
 import pytest
 
 
@@ -32,6 +34,19 @@ def _no_plugin_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """A developer's own settings must not reach the tests."""
     for name in [name for name in os.environ if name.startswith("HOOKBUS_")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(autouse=True)
+def _no_installed_plugins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor must the plugins that are installed beside hookbus, such as those in ``plugins/``."""
+    site = tuple({os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")})
+    everything = importlib_metadata.distributions
+
+    def distributions(**kwargs: object) -> Iterator[importlib_metadata.Distribution]:
+        found = everything(**kwargs)
+        return (one for one in found if not str(getattr(one, "_path", "")).startswith(site))
+
+    monkeypatch.setattr(importlib_metadata, "distributions", distributions)
 
 
 @pytest.fixture

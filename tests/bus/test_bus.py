@@ -668,6 +668,9 @@ def test_an_unknown_role_is_an_error_for_a_plugin_and_a_warning_for_a_callback()
     with pytest.warns(UserWarning, match="'teacher'; it counts as unspecified"):
         bus.register(teacher)
     assert bus.registration("Count").role == "unspecified"
+    other_host = make_bus(closed=False)
+    other_host.register(type("Plugin", (), {"role": "observer"})(), "plugin")
+    assert other_host.registration("plugin").role == "unspecified"
 
 
 def test_the_role_of_what_trains_is_not_asked():

@@ -471,10 +471,12 @@ class Bus(pluggy.PluginManager):
         try:
             return role_of(plugin)
         except ValueError as error:
-            if callback.is_callback(plugin):  # an attribute of this name may be the author's own
+            foreign = callback.is_callback(plugin)  # an attribute of this name may be the author's own
+            if self.closed and not foreign:
+                raise RegistrationError(plugin, f"plugin {name!r}: {error}") from None
+            if self.closed:
                 warnings.warn(f"plugin {name!r}: {error}; it counts as unspecified", UserWarning, stacklevel=3)
-                return "unspecified"
-            raise RegistrationError(plugin, f"plugin {name!r}: {error}") from None
+            return "unspecified"
 
     def _check_names(self, plugin: object, name: str, source: str) -> None:
         other = self._registrations.get(name)

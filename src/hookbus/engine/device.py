@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import warnings
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from hookbus.engine.nested import map_leaves, tensors_in
 from hookbus.errors import MisconfigurationException
 
 
@@ -18,28 +17,27 @@ def select_device(accelerator: str, devices: int | str | list[int]) -> list[torc
 
     Args:
         accelerator: ``auto`` (CUDA, then MPS, then CPU), ``cpu``, ``gpu``, ``cuda`` or ``mps``.
-        devices: ``auto``, a number, ``-1`` for all, or the indices (list, or a string such as ``"0,1"``).
+        devices: a number, ``-1`` for all, or the indices (a list, or a string such as ``"0,1"``). ``auto`` is one
+            device, also where there are more.
 
     Raises:
-        MisconfigurationException: no such accelerator, or not that many devices here.
+        MisconfigurationException: no such accelerator, or not those devices here.
     """
     kind = _kind(str(accelerator).lower())
     if kind == "cpu":
-        count = 1 if devices in ("auto", -1, "-1") else _number(devices)
-        return [torch.device("cpu")] * count
+        return [torch.device("cpu")] * (1 if devices in ("auto", -1, "-1") else len(_indices(devices)))
     available = torch.cuda.device_count() if kind == "cuda" else 1
     if devices == "auto":
         indices = [0]
     elif devices in (-1, "-1"):
         indices = list(range(available))
-    elif isinstance(devices, int) or (isinstance(devices, str) and devices.strip().isdigit()):
-        indices = list(range(_number(devices)))
     else:
-        listed = devices.split(",") if isinstance(devices, str) else devices
-        indices = [int(index) for index in listed]
-    if not indices or max(indices) >= available or min(indices) < 0:
+        indices = _indices(devices)
+    absent = [index for index in indices if index >= available]
+    if absent:
         raise MisconfigurationException(
-            f"devices={devices!r} asks for {kind} device(s) {indices}, here are {available}"
+            f"devices={devices!r} asks for {kind} device(s) {indices}, but there is no {', '.join(map(str, absent))} here: "
+            f"{available} device(s), counted from 0"
         )
     return [torch.device(kind, index) for index in indices]
 
@@ -59,14 +57,23 @@ def _kind(accelerator: str) -> str:
     return accelerator
 
 
-def _number(devices: int | str | list[int]) -> int:
+def _indices(devices: Any) -> list[int]:
+    """The indices that a number, a list or a string such as ``"2"`` or ``"0,1"`` means."""
     try:
-        number = len(devices) if isinstance(devices, list) else int(devices)
-    except ValueError:
-        number = 0
-    if number < 1:
-        raise MisconfigurationException(f"devices must be 'auto' or a number of at least 1, got {devices!r}")
-    return number
+        if isinstance(devices, str):
+            text = devices.strip()
+            found = [int(part) for part in text.split(",") if part.strip()] if "," in text else list(range(int(text)))
+        elif isinstance(devices, int) and not isinstance(devices, bool):
+            found = list(range(devices))
+        else:
+            found = [int(index) for index in devices]
+    except (TypeError, ValueError):
+        found = []
+    if not found or min(found) < 0 or len(set(found)) < len(found) or isinstance(devices, bool):
+        raise MisconfigurationException(
+            f"devices must be 'auto', -1, a number of at least 1, or different indices such as [0, 1] or '0,1'; got {devices!r}"
+        )
+    return found
 
 
 def move_to(batch: Any, device: torch.device) -> Any:
@@ -76,88 +83,55 @@ def move_to(batch: Any, device: torch.device) -> Any:
     method ``to(device)`` is asked to move itself. Where nothing moves, the same object comes back, so a batch stays the
     object that its loader made.
     """
-    if isinstance(batch, Tensor):
-        return batch if batch.device == device else batch.to(device, non_blocking=device.type != "cpu")
-    if isinstance(batch, (str, bytes, int, float, type(None))):
-        return batch
-    if isinstance(batch, (list, tuple)):
-        moved = [move_to(item, device) for item in batch]
-        if all(new is old for new, old in zip(moved, batch, strict=True)):
+    kind = type(batch)
+    if kind is Tensor:
+        return batch if batch.device == device else _moved(batch, device)
+    # What most loaders make, being there already, should cost next to nothing.
+    if kind is list or kind is tuple:
+        for item in batch:
+            if type(item) is not Tensor or item.device != device:
+                break
+        else:
             return batch
-        if hasattr(batch, "_fields"):  # a named tuple
-            return type(batch)(*moved)
-        return moved if type(batch) is list else type(batch)(moved)
-    if isinstance(batch, Mapping):
-        values = {key: move_to(value, device) for key, value in batch.items()}
-        if all(values[key] is batch[key] for key in values):
+    elif kind is dict:
+        for item in batch.values():
+            if type(item) is not Tensor or item.device != device:
+                break
+        else:
             return batch
-        return _mapping_like(batch, values)
-    if callable(getattr(batch, "to", None)):
-        moved_itself = batch.to(device)
-        return batch if moved_itself is None else moved_itself
-    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        return _dataclass_on(batch, device)
-    return batch
+    return map_leaves(batch, lambda leaf: _moved(leaf, device), _is_movable)
 
 
-def _mapping_like(original: Mapping[Any, Any], values: dict[Any, Any]) -> Any:
-    """``values`` in a mapping of the original's kind, with whatever else it carries (a default factory, say)."""
-    if type(original) is dict:
-        return values
-    try:
-        import copy
-
-        result: Any = copy.copy(original)
-        for key, value in values.items():
-            result[key] = value
-    except TypeError:  # a mapping that cannot be changed
-        return type(original)(values)  # type: ignore[call-arg]
-    return result
+def _is_movable(value: Any) -> bool:
+    return isinstance(value, Tensor) or callable(getattr(value, "to", None))
 
 
-def _dataclass_on(batch: Any, device: torch.device) -> Any:
-    """A copy of a dataclass instance with its fields moved; the instance itself if nothing moves."""
-    import copy
-
-    values = {
-        field.name: getattr(batch, field.name) for field in dataclasses.fields(batch) if hasattr(batch, field.name)
-    }
-    moved = {name: move_to(value, device) for name, value in values.items()}
-    if all(moved[name] is values[name] for name in values):
-        return batch
-    result = copy.copy(batch)
-    for name, value in moved.items():
-        object.__setattr__(result, name, value)  # frozen ones as well
-    return result
+def _moved(leaf: Any, device: torch.device) -> Any:
+    if isinstance(leaf, Tensor):
+        # Copies from the host may overlap with work on CUDA devices; elsewhere the data might be read too early.
+        return leaf.to(device, non_blocking=device.type not in ("cpu", "mps"))
+    moved = leaf.to(device)
+    return leaf if moved is None else moved  # None: it has moved in place
 
 
 def batch_size_of(batch: Any) -> int | None:
-    """The number of samples in ``batch``: the first dimension of its tensors, 1 for one without dimensions.
+    """The number of samples in ``batch``: the first dimension of its first tensor, 1 for one without dimensions.
 
-    If they disagree, the first is taken and a warning says so, as in Lightning. None if there is no tensor.
+    If the tensors disagree, a warning says so, as in Lightning. None if there is no tensor.
     """
-    sizes = _sizes(batch)
-    first = next(sizes, None)
-    if first is not None and not isinstance(batch, Tensor) and any(size != first for size in sizes):
+    tensors = tensors_in(batch)
+    first = next(tensors, None)
+    if first is None:
+        return None
+    size = _length(first)
+    if any(_length(tensor) != size for tensor in tensors):
         warnings.warn(
-            f"the batch holds tensors of different first dimension, so its size is ambiguous; {first} is taken. Pass "
-            "batch_size to self.log(…) to be sure",
+            "the tensors of the batch differ in their first dimension, so its size is ambiguous: that of the first tensor is "
+            "taken to weight means. Pass batch_size to self.log(…) to be sure",
             stacklevel=2,
         )
-    return first
+    return size
 
 
-def _sizes(batch: Any) -> Iterator[int]:
-    if isinstance(batch, Tensor):
-        yield batch.shape[0] if batch.ndim else 1
-    elif isinstance(batch, Mapping):
-        for value in batch.values():
-            yield from _sizes(value)
-    elif isinstance(batch, (list, tuple)):
-        for value in batch:
-            yield from _sizes(value)
-    elif isinstance(batch, str):
-        yield len(batch)
-    elif dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        for field in dataclasses.fields(batch):
-            yield from _sizes(getattr(batch, field.name, None))
+def _length(tensor: Tensor) -> int:
+    return tensor.shape[0] if tensor.ndim else 1

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.optim import LBFGS, Optimizer
 
+from hookbus.engine.nested import map_leaves
+from hookbus.engine.optimizer import parameters_of
 from hookbus.errors import MisconfigurationException
 
 _ALIASES: Final = {
@@ -122,7 +124,8 @@ class Precision:
         """
         if value is None or value <= 0:
             return
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        # Those without gradients are left out: torch's clip_grad_value_ fails if none has one.
+        parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
         if algorithm == "value":
             torch.nn.utils.clip_grad_value_(parameters, clip_value=value)
         else:
@@ -153,7 +156,7 @@ class TruePrecision(Precision):
 
     def convert_input(self, batch: Any) -> Any:
         """A batch with its floating-point tensors in the dtype."""
-        return _floats_to(batch, self.dtype)
+        return map_leaves(batch, lambda tensor: _cast(tensor, self.dtype))
 
     def init_context(self) -> AbstractContextManager[Any]:
         """New tensors get the dtype."""
@@ -237,15 +240,5 @@ def _default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def _floats_to(batch: Any, dtype: torch.dtype) -> Any:
-    """``batch`` with its floating-point tensors cast to ``dtype``, nested as they may be."""
-    if isinstance(batch, Tensor):
-        return batch.to(dtype) if batch.is_floating_point() else batch
-    if isinstance(batch, dict):
-        return {key: _floats_to(value, dtype) for key, value in batch.items()}
-    if isinstance(batch, list):
-        return [_floats_to(value, dtype) for value in batch]
-    if isinstance(batch, tuple):
-        values = [_floats_to(value, dtype) for value in batch]
-        return type(batch)(*values) if hasattr(batch, "_fields") else tuple(values)
-    return batch
+def _cast(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor

@@ -69,8 +69,12 @@ class FitLoop:
 
     @property
     def max_steps(self) -> int:
-        """Upper bound of optimiser steps, -1 for none."""
+        """Upper bound of optimiser steps, -1 for none; callbacks may change it."""
         return self._trainer.settings.max_steps
+
+    @max_steps.setter
+    def max_steps(self, value: int) -> None:
+        self._trainer.settings.max_steps = value
 
     @property
     def may_stop_early(self) -> bool:

@@ -9,8 +9,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from hookbus.callback import Callback
-from hookbus.callbacks.progress import PlainProgress, ProgressBar, RichProgressBar
+from hookbus.callbacks.progress import ProgressBar, default_progress_bar
 from hookbus.dialects.callback import is_callback
 from hookbus.errors import MisconfigurationException
 
@@ -73,7 +72,7 @@ def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: 
         if bars:
             warnings.warn(f"enable_progress_bar=False: {type(bars[0]).__name__} is left out", UserWarning, stacklevel=3)
         return [c for c in callbacks if c not in bars]
-    return callbacks if bars else [*callbacks, _default_bar()]
+    return callbacks if bars else [*callbacks, default_progress_bar()]
 
 
 def without_surplus_bars(callbacks: Sequence[Any], favoured: Sequence[Any]) -> list[Any]:
@@ -107,9 +106,3 @@ def with_model_callbacks(callbacks: Sequence[Any], answers: Iterable[Any]) -> li
     kept = [c for c in callbacks if type(c) not in types]
     default_bars = [c for c in brought if isinstance(c, ProgressBar)]
     return ordered(without_surplus_bars([*kept, *brought], default_bars))
-
-
-def _default_bar() -> Callback:
-    import sys
-
-    return RichProgressBar() if sys.stdout.isatty() else PlainProgress()

@@ -1,0 +1,127 @@
+"""When a checkpoint is due: every so many optimiser steps, every so many epochs, or after some time."""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import timedelta
+from typing import Any
+
+from hookbus.errors import MisconfigurationException
+
+
+class SaveMoments:
+    """One of three rhythms, of which the arguments choose one.
+
+    Args:
+        every_n_train_steps: optimiser steps between saves, over the whole fit; 0 and None for never.
+        every_n_epochs: epochs between saves; 0 for never, None for 1 unless another rhythm is given.
+        train_time_interval: time between saves.
+        at_epoch_end: whether saves by epoch happen at the end of the training epoch (True) or of the validation
+            (False); None to decide by how often there are validations.
+
+    Raises:
+        MisconfigurationException: an argument is out of range, or there are two rhythms.
+    """
+
+    def __init__(
+        self,
+        every_n_train_steps: int | None,
+        every_n_epochs: int | None,
+        train_time_interval: timedelta | None,
+        at_epoch_end: bool | None,
+    ) -> None:
+        for name, value in (("every_n_train_steps", every_n_train_steps), ("every_n_epochs", every_n_epochs)):
+            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+                raise MisconfigurationException(f"{name} must be a whole number of 0 or more, or None, got {value!r}")
+        if train_time_interval is not None and not isinstance(train_time_interval, timedelta):
+            raise MisconfigurationException(
+                f"train_time_interval must be a datetime.timedelta, got {train_time_interval!r}; write "
+                "timedelta(minutes=30), say"
+            )
+        if train_time_interval is not None and train_time_interval < timedelta(0):
+            raise MisconfigurationException(f"train_time_interval must not be negative, got {train_time_interval}")
+        if every_n_train_steps is None and every_n_epochs is None and train_time_interval is None:
+            every_n_epochs = 1
+        self.every_n_train_steps = every_n_train_steps or 0
+        self.every_n_epochs = every_n_epochs or 0
+        self.train_time_interval = train_time_interval
+        if (self.every_n_train_steps > 0) + (self.every_n_epochs > 0) + (train_time_interval is not None) > 1:
+            raise MisconfigurationException(
+                f"every_n_train_steps={every_n_train_steps}, every_n_epochs={every_n_epochs} and train_time_interval="
+                f"{train_time_interval} exclude each other; use one callback for each rhythm"
+            )
+        self._at_epoch_end = at_epoch_end
+        self._step = self._step_before = 0
+        self._clock: float | None = None
+
+    def start(self, trainer: Any) -> None:
+        """Training begins: steps and time count from here."""
+        self._step = self._step_before = trainer.global_step
+        self._clock = time.monotonic()
+
+    # -- by step or time ---------------------------------------------------------------------------------------------
+
+    @property
+    def by_epoch(self) -> bool:
+        """Whether steps and time do not matter."""
+        return self.every_n_train_steps == 0 and self.train_time_interval is None
+
+    def step_taken(self, trainer: Any) -> bool:
+        """Whether the batch that ends now ended in an optimiser step; to be asked once for every batch.
+
+        In between, while gradients accumulate, there is nothing to save that one could resume from.
+        """
+        self._step_before, self._step = self._step, trainer.global_step
+        return self._step != self._step_before or not trainer.lightning_module.automatic_optimization
+
+    def due(self, trainer: Any) -> bool:
+        """Whether a save is due after this batch; the same for all processes."""
+        every = self.every_n_train_steps
+        if every:  # several optimisers may take several steps in a batch, over a multiple of ``every``
+            return self._step // every > self._step_before // every
+        if self.train_time_interval is None or self._clock is None:
+            return False
+        now = time.monotonic()
+        due = bool(trainer.strategy.broadcast(now - self._clock >= self.train_time_interval.total_seconds()))
+        if due:
+            self._clock = now
+        return due
+
+    def nearly_due(self, trainer: Any) -> bool:
+        """Whether a save is due after the next step."""
+        every = self.every_n_train_steps
+        return every > 0 and every - self._step % every <= max(1, len(trainer.optimizers))
+
+    # -- by epoch ----------------------------------------------------------------------------------------------------
+
+    def epoch_due(self, trainer: Any) -> bool:
+        """Whether a save is due in this epoch."""
+        return self.every_n_epochs > 0 and (trainer.current_epoch + 1) % self.every_n_epochs == 0
+
+    def at_train_epoch_end(self, trainer: Any) -> bool:
+        """Whether saves by epoch happen at the end of the training epoch, not of the validation."""
+        return at_train_epoch_end(trainer) if self._at_epoch_end is None else self._at_epoch_end
+
+
+def at_train_epoch_end(trainer: Any) -> bool:
+    """Whether an epoch is judged at its end: there is one validation per epoch, or none at all."""
+    if not trainer.enable_validation or sum(trainer.num_val_batches) == 0:
+        return True
+    return bool(trainer.check_val_every_n_epoch == 1 and trainer.val_check_interval == 1.0)
+
+
+def validation_follows(trainer: Any) -> bool:
+    """Whether a validation is due after the training batch that ends now."""
+    if not trainer.enable_validation or sum(trainer.num_val_batches) == 0:
+        return False
+    every = trainer.check_val_every_n_epoch
+    if every is not None and (trainer.current_epoch + 1) % every:
+        return False
+    interval, batches = trainer.val_check_interval, trainer.num_training_batches
+    if not isinstance(interval, int):
+        if math.isinf(batches):
+            return bool(trainer.is_last_batch)
+        interval = max(1, int(batches * interval))
+    progress = trainer.progress
+    return bool((progress.total_batches if every is None else progress.batch) % interval == 0)
