@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from hookbus.hparams import HyperparametersMixin, arguments_for
+from hookbus.hparams import HyperparametersMixin
 from hookbus.module_hooks import DataHooks
+from hookbus.reload import class_only, constructor_arguments, hparams_from_file, read_checkpoint
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,8 +25,7 @@ class LightningDataModule(DataHooks, HyperparametersMixin):
     Attributes:
         name: a name of your choice.
         trainer: the trainer to which it is attached, None before.
-        prepare_data_per_node: whether ``prepare_data`` runs once per node (else once in all).
-        allow_zero_length_dataloader_with_multiple_devices: Lightning's; without effect on one device.
+        prepare_data_per_node, allow_zero_length_dataloader_with_multiple_devices: see :class:`DataHooks`.
 
     Example:
         >>> import torch
@@ -40,11 +42,10 @@ class LightningDataModule(DataHooks, HyperparametersMixin):
     CHECKPOINT_HYPER_PARAMS_KEY = "datamodule_hyper_parameters"
     CHECKPOINT_HYPER_PARAMS_NAME = "datamodule_hparams_name"
     CHECKPOINT_HYPER_PARAMS_TYPE = "datamodule_hparams_type"
-    prepare_data_per_node = True
-    allow_zero_length_dataloader_with_multiple_devices = False
+    trainer: Any = None
 
-    def __init__(self) -> None:
-        self.trainer: Any = None
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint should keep of this data module."""
@@ -79,55 +80,54 @@ class LightningDataModule(DataHooks, HyperparametersMixin):
             **datamodule_kwargs: for the constructor of this class.
         """
 
-        def loader(dataset: Any, shuffle: bool) -> DataLoader[Any]:
-            shuffle = shuffle and not isinstance(dataset, IterableDataset)
-            return DataLoader(
-                dataset, batch_size=batch_size, shuffle=shuffle, num_workers=num_workers, pin_memory=False
-            )
-
-        def loaders(datasets: Any, shuffle: bool) -> Any:
-            if isinstance(datasets, Mapping):
-                return {key: loader(dataset, shuffle) for key, dataset in datasets.items()}
-            if isinstance(datasets, (list, tuple)):
-                return [loader(dataset, shuffle) for dataset in datasets]
-            return loader(datasets, shuffle)
-
+        accepted = inspect.signature(cls.__init__).parameters
+        for name, value in (("batch_size", batch_size), ("num_workers", num_workers)):
+            if name in accepted:
+                datamodule_kwargs.setdefault(name, value)
         made = cls(**datamodule_kwargs)
+        options = {"batch_size": batch_size, "num_workers": num_workers, "pin_memory": torch.cuda.is_available()}
         given = {"train": train_dataset, "val": val_dataset, "test": test_dataset, "predict": predict_dataset}
         for prefix, datasets in given.items():
             if datasets is not None:
-                shuffle = prefix == "train"
-                setattr(
-                    made, f"{prefix}_dataloader", lambda datasets=datasets, shuffle=shuffle: loaders(datasets, shuffle)
-                )
+                make = functools.partial(_loaders, datasets, shuffle=prefix == "train", **options)
+                setattr(made, f"{prefix}_dataloader", make)
         return made
 
-    @classmethod
+    @class_only
     def load_from_checkpoint(
         cls,
-        checkpoint_path: str | os.PathLike[str],
+        checkpoint_path: str | os.PathLike[str] | IO[bytes],
         map_location: Any = None,
-        hparams_file: Any = None,
+        hparams_file: str | os.PathLike[str] | None = None,
         weights_only: bool | None = None,
         **kwargs: Any,
     ) -> Self:
         """A data module made again from the hyper-parameters and the state in a checkpoint.
 
         Args:
-            checkpoint_path: the file.
+            checkpoint_path: a file that a Trainer of hookbus or Lightning wrote, or such a file opened for reading.
             map_location: where tensors go, as in ``torch.load``.
-            hparams_file: not supported.
+            hparams_file: a ``.yaml`` or ``.csv`` file whose hyper-parameters take the place of those in the checkpoint.
             weights_only: refuse to unpickle anything but tensors and plain data; None means True.
-            **kwargs: arguments that win over saved ones.
+            **kwargs: arguments of the constructor that win over saved ones.
         """
+        checkpoint = read_checkpoint(checkpoint_path, map_location, weights_only)
         if hparams_file is not None:
-            raise TypeError("hparams_file is not supported: pass the hyper-parameters as keyword arguments")
-        checkpoint = torch.load(checkpoint_path, map_location=map_location, weights_only=weights_only is not False)
+            checkpoint[cls.CHECKPOINT_HYPER_PARAMS_KEY] = hparams_from_file(hparams_file)
         saved = checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {})
-        made = cls(**arguments_for(cls, saved, checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_NAME), kwargs))
+        made = cls(**constructor_arguments(cls, saved, checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_NAME), kwargs))
         if cls.__qualname__ in checkpoint:
             made.load_state_dict(checkpoint[cls.__qualname__])
         return made
+
+
+def _loaders(datasets: Any, *, shuffle: bool, **options: Any) -> Any:
+    """A loader for a dataset; for a sequence or mapping of datasets, one for each."""
+    if isinstance(datasets, Mapping):
+        return {key: _loaders(dataset, shuffle=shuffle, **options) for key, dataset in datasets.items()}
+    if isinstance(datasets, (list, tuple)):
+        return [_loaders(dataset, shuffle=shuffle, **options) for dataset in datasets]
+    return DataLoader(datasets, shuffle=shuffle and not isinstance(datasets, IterableDataset), **options)
 
 
 DataModule = LightningDataModule

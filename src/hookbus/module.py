@@ -6,17 +6,19 @@ import os
 import warnings
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
 from hookbus.bus.dispatch import running_hook
-from hookbus.engine.optimizer import LightningOptimizer, unwrap
+from hookbus.engine.nested import map_leaves
+from hookbus.engine.optimizer import LightningOptimizer, parameters_of, unwrap
 from hookbus.errors import MisconfigurationException
-from hookbus.hparams import HyperparametersMixin, arguments_for
+from hookbus.hparams import HyperparametersMixin
 from hookbus.module_hooks import CheckpointHooks, DataHooks, ModelHooks
+from hookbus.reload import class_only, constructor_arguments, hparams_from_file, read_checkpoint
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -53,21 +55,37 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
     CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
     CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
     CHECKPOINT_HYPER_PARAMS_TYPE = "hparams_type"
-    prepare_data_per_node = True
-    allow_zero_length_dataloader_with_multiple_devices = False
+    #: For torch.jit: properties that have no meaning in a script.
+    __jit_unused_properties__ = (
+        *(
+            "trainer",
+            "current_epoch",
+            "global_step",
+            "global_rank",
+            "local_rank",
+            "logger",
+            "loggers",
+            "device",
+            "dtype",
+        ),
+        *("on_gpu", "automatic_optimization", "strict_loading", "hparams", "hparams_initial"),
+    )
     example_input_array: Any = None
+
+    # On the class, so that they are there before, and without, ``super().__init__()``.
+    _trainer: Any = None
+    _automatic_optimization = True
+    _strict_loading: bool | None = None
+    _frozen_elsewhere: dict[Tensor, bool] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._trainer: Any = None
-        self._automatic_optimization = True
-        self._strict_loading: bool | None = None
-        self._frozen_elsewhere: dict[Tensor, bool] = {}
 
     # -- steps and configuration: override these -------------------------------------------------------------------
 
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """Compute the loss of ``(batch, batch_idx)``: a scalar tensor, a dictionary with ``"loss"``, or None to skip."""
+        raise NotImplementedError(f"{type(self).__name__} defines no training_step(self, batch, batch_idx)")
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         """Work on one validation batch: ``(batch, batch_idx, dataloader_idx=0)``."""
@@ -86,6 +104,10 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
 
     def configure_optimizers(self) -> Any:
         """The optimiser(s) and schedulers: see :func:`hookbus.trainer.schedules.parse` for the accepted forms."""
+        raise NotImplementedError(
+            f"{type(self).__name__} defines no configure_optimizers(self); return an optimizer, such as "
+            "torch.optim.AdamW(self.parameters())"
+        )
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
         """Compute the gradients of ``loss``."""
@@ -156,17 +178,19 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             sync_dist: reduce across processes as well.
             sync_dist_group: refused; there is one process group.
             add_dataloader_idx: tell several evaluation loaders apart in the name.
-            batch_size: weight in the mean; by default the first dimension of the batch.
+            batch_size: weight in the mean of the epoch; by default the first dimension of the batch.
             metric_attribute: the attribute that holds the metric object.
             rank_zero_only: only process 0 logs this.
 
         Raises:
             MisconfigurationException: the hook that is running may not log, or not so; or no hook is running.
+            TypeError: the name is no string.
+            ValueError: the value is of another kind, or has more than one element.
         """
         trainer = self._trainer
         if trainer is None:
             warnings.warn(
-                "self.log() has no effect: this module is not attached to a Trainer (call it in a hook of a run)",
+                "self.log() has no effect: this module is not attached to a Trainer (pass it to fit, validate or test)",
                 stacklevel=2,
             )
             return
@@ -177,11 +201,20 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             )
         if enable_graph or sync_dist_group is not None:
             raise MisconfigurationException("self.log does not support enable_graph=True and sync_dist_group")
+        if not isinstance(name, str):
+            raise TypeError(f"self.log(name, …): the name must be a string, got {type(name).__name__}: {name!r}")
+        if logger and not trainer.loggers:
+            trainer._warn_once(
+                f"self.log({name!r}, …, logger=True) has no logger to go to: give one with Trainer(logger=…)"
+            )
+        # The weight in a mean matters only where values of several batches are put together.
+        if batch_size is None and on_epoch is not False and (on_epoch or not trainer.training):
+            batch_size = trainer._batch_size()
         trainer._metrics.log(
             name,
             value,
             hook=hook,
-            batch_size=trainer._batch_size() if batch_size is None else batch_size,
+            batch_size=batch_size,
             dataloader_idx=trainer._dataloader_idx,
             several_loaders=trainer._several_loaders,
             prog_bar=prog_bar,
@@ -195,10 +228,38 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             metric_attribute=metric_attribute,
         )
 
-    def log_dict(self, dictionary: Mapping[str, Any], prog_bar: bool = False, **options: Any) -> None:
+    def log_dict(
+        self,
+        dictionary: Mapping[str, Any],
+        prog_bar: bool = False,
+        logger: bool | None = None,
+        on_step: bool | None = None,
+        on_epoch: bool | None = None,
+        reduce_fx: str | Callable[..., Any] = "mean",
+        enable_graph: bool = False,
+        sync_dist: bool = False,
+        sync_dist_group: Any | None = None,
+        add_dataloader_idx: bool = True,
+        batch_size: int | None = None,
+        rank_zero_only: bool = False,
+    ) -> None:
         """Log several values with the same options; see :meth:`log`."""
         for name, value in dictionary.items():
-            self.log(name, value, prog_bar=prog_bar, **options)
+            self.log(
+                name,
+                value,
+                prog_bar=prog_bar,
+                logger=logger,
+                on_step=on_step,
+                on_epoch=on_epoch,
+                reduce_fx=reduce_fx,
+                enable_graph=enable_graph,
+                sync_dist=sync_dist,
+                sync_dist_group=sync_dist_group,
+                add_dataloader_idx=add_dataloader_idx,
+                batch_size=batch_size,
+                rank_zero_only=rank_zero_only,
+            )
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on the first process only, without tearing a progress bar apart."""
@@ -246,20 +307,23 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         self.trainer._manual_backward(loss, *args, **kwargs)
 
     def toggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
-        """Let only this optimiser's parameters require gradients, until :meth:`untoggle_optimizer`."""
-        own = {p for group in unwrap(optimizer).param_groups for p in group["params"]}
-        for other in self.trainer.optimizers:
-            for group in other.param_groups:
-                for parameter in group["params"]:
-                    self._frozen_elsewhere.setdefault(parameter, parameter.requires_grad)
-        for parameter, wanted in self._frozen_elsewhere.items():
-            parameter.requires_grad = wanted and parameter in own
+        """Let only this optimiser's parameters require gradients, among those of all optimisers.
+
+        Until :meth:`untoggle_optimizer`, or until another one is toggled. Parameters that were frozen stay so.
+        """
+        self.untoggle_optimizer(optimizer)
+        wanted = {p: p.requires_grad for other in self.trainer.optimizers for p in parameters_of(other)}
+        own = set(parameters_of(optimizer))
+        for parameter in wanted:
+            if parameter not in own:
+                parameter.requires_grad = False
+        self._frozen_elsewhere = wanted
 
     def untoggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
         """Undo :meth:`toggle_optimizer`."""
-        for parameter, wanted in self._frozen_elsewhere.items():
+        for parameter, wanted in (self._frozen_elsewhere or {}).items():
             parameter.requires_grad = wanted
-        self._frozen_elsewhere = {}
+        self._frozen_elsewhere = None
 
     @contextmanager
     def toggled_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> Generator[None, None, None]:
@@ -287,36 +351,40 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             MisconfigurationException: the trainer was told another bound or algorithm, or the algorithm is unknown.
         """
         trainer = self.trainer
-        value = trainer.gradient_clip_val if gradient_clip_val is None else gradient_clip_val
-        algorithm = trainer.gradient_clip_algorithm if gradient_clip_algorithm is None else gradient_clip_algorithm
-        for name, own, asked in (
-            ("gradient_clip_val", trainer.gradient_clip_val, value),
-            ("gradient_clip_algorithm", trainer.gradient_clip_algorithm, algorithm),
-        ):
-            if own is not None and asked != own:
-                raise MisconfigurationException(
-                    f"clip_gradients: Trainer({name}={own!r}) and {name}={asked!r} contradict each other; set it once"
-                )
+        value = _agreed("gradient_clip_val", trainer.gradient_clip_val, gradient_clip_val)
+        algorithm = _agreed("gradient_clip_algorithm", trainer.gradient_clip_algorithm, gradient_clip_algorithm)
+        if value is not None and (isinstance(value, bool) or not isinstance(value, (int, float))):
+            raise TypeError(f"gradient_clip_val must be a number, got {type(value).__name__}: {value!r}")
         algorithm = "norm" if algorithm is None else str(algorithm).lower()
         if algorithm not in ("norm", "value"):
             raise MisconfigurationException(f"gradient_clip_algorithm must be 'norm' or 'value', got {algorithm!r}")
         trainer._precision.clip_gradients(unwrap(optimizer), value, algorithm)
 
-    def freeze(self) -> None:
+    def freeze(self) -> Self:
         """Let no parameter require gradients, and switch to evaluation mode."""
-        for parameter in self.parameters():
-            parameter.requires_grad = False
-        self.eval()
+        return self.requires_grad_(False).eval()
 
-    def unfreeze(self) -> None:
+    def unfreeze(self) -> Self:
         """Let all parameters require gradients, and switch to training mode."""
-        for parameter in self.parameters():
-            parameter.requires_grad = True
-        self.train()
+        return self.requires_grad_(True).train()
 
     def all_gather(self, data: Any, group: Any | None = None, sync_grads: bool = False) -> Any:
-        """``data`` of all processes; of one process, the data themselves."""
-        return self.trainer.strategy.all_gather(data, group=group, sync_grads=sync_grads)
+        """``data`` of all processes: each tensor gets a new first dimension, one entry per process.
+
+        Args:
+            data: a tensor, a number, or a collection of such.
+            group: the processes; None for all.
+            sync_grads: let gradients flow back to the processes.
+
+        Returns:
+            The same structure with tensors on the module's device; of a single process its own, as they are.
+        """
+        strategy, device = self.trainer.strategy, self.device
+
+        def gathered(leaf: Any) -> Any:
+            return strategy.all_gather(torch.as_tensor(leaf, device=device), group=group, sync_grads=sync_grads)
+
+        return map_leaves(data, gathered, lambda leaf: isinstance(leaf, (Tensor, int, float)))
 
     # -- what it knows of its trainer ------------------------------------------------------------------------------
 
@@ -379,9 +447,12 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
 
     @property
     def device(self) -> torch.device:
-        """The device of the parameters (or buffers); the CPU if there are none."""
-        tensor = next(iter([*self.parameters(), *self.buffers()]), None)
-        return tensor.device if tensor is not None else torch.device("cpu")
+        """The device of the parameters (or buffers); without any, the trainer's, else the CPU."""
+        tensor = _some_tensor(self)
+        if tensor is not None:
+            return tensor.device
+        device: torch.device = self._trainer.strategy.root_device if self._trainer is not None else torch.device("cpu")
+        return device
 
     @property
     def dtype(self) -> torch.dtype:
@@ -395,12 +466,12 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
 
     # -- checkpoints and copies ------------------------------------------------------------------------------------
 
-    @classmethod
+    @class_only
     def load_from_checkpoint(
         cls,
-        checkpoint_path: str | os.PathLike[str],
+        checkpoint_path: str | os.PathLike[str] | IO[bytes],
         map_location: Any = None,
-        hparams_file: Any = None,
+        hparams_file: str | os.PathLike[str] | None = None,
         strict: bool | None = None,
         weights_only: bool | None = None,
         **kwargs: Any,
@@ -408,25 +479,64 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         """A module made again from the hyper-parameters in a checkpoint, with its weights.
 
         Args:
-            checkpoint_path: a file that a Trainer of hookbus or Lightning wrote.
-            map_location: where tensors go, as in ``torch.load``.
-            hparams_file: not supported.
+            checkpoint_path: a file that a Trainer of hookbus or Lightning wrote, or such a file opened for reading.
+            map_location: where tensors go, as in ``torch.load``; None: where they were, or the CPU if that is missing.
+            hparams_file: a ``.yaml`` or ``.csv`` file whose hyper-parameters take the place of those in the checkpoint.
             strict: whether all keys must match; None: as the module's ``strict_loading`` says.
             weights_only: refuse to unpickle anything but tensors and plain data; None means True.
             **kwargs: arguments of the constructor that win over saved ones.
+
+        Raises:
+            TypeError: the constructor demands an argument that is neither saved nor given.
+            RuntimeError: the weights do not fit the module that was made.
+            ValueError: ``strict`` contradicts the module's own ``strict_loading``.
+            pickle.UnpicklingError: the file holds more than ``weights_only`` lets through.
         """
+        checkpoint = read_checkpoint(checkpoint_path, map_location, weights_only)
         if hparams_file is not None:
-            raise TypeError("hparams_file is not supported: pass the hyper-parameters as keyword arguments")
-        checkpoint = torch.load(checkpoint_path, map_location=map_location, weights_only=weights_only is not False)
+            checkpoint[cls.CHECKPOINT_HYPER_PARAMS_KEY] = hparams_from_file(hparams_file)
         saved = checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_KEY, {})
-        made = cls(**arguments_for(cls, saved, checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_NAME), kwargs))
+        made = cls(**constructor_arguments(cls, saved, checkpoint.get(cls.CHECKPOINT_HYPER_PARAMS_NAME), kwargs))
+        if strict is not None and made._strict_loading not in (None, strict):
+            raise ValueError(
+                f"load_from_checkpoint(strict={strict}) contradicts {cls.__name__}.strict_loading={made._strict_loading}; "
+                "set it in one place"
+            )
+        made.configure_model()
         made.on_load_checkpoint(checkpoint)
-        made.load_state_dict(checkpoint["state_dict"], strict=made.strict_loading if strict is None else strict)
-        return made
+        weights = checkpoint["state_dict"]
+        result = made.load_state_dict(weights, strict=made.strict_loading if strict is None else strict)
+        for what, attribute in (("lacks", "missing_keys"), ("has, beyond the module,", "unexpected_keys")):
+            keys = getattr(result, attribute, ())  # an overridden load_state_dict may return nothing
+            if keys:
+                warnings.warn(f"the checkpoint {what} these weights: {', '.join(keys)}", stacklevel=2)
+        device = next((value.device for value in weights.values() if isinstance(value, Tensor)), made.device)
+        return made.to(device)
 
     def __getstate__(self) -> dict[str, Any]:
         """Copies and pickles go without the trainer."""
         return {**self.__dict__, "_trainer": None}
+
+
+def _some_tensor(module: torch.nn.Module) -> Tensor | None:
+    """Any parameter or buffer, found much faster than by ``parameters()``; None if there is none."""
+    for tensor in (*module._parameters.values(), *module._buffers.values()):
+        if tensor is not None:
+            return tensor
+    for child in module._modules.values():
+        found = None if child is None else _some_tensor(child)
+        if found is not None:
+            return found
+    return None
+
+
+def _agreed(name: str, own: Any, asked: Any) -> Any:
+    """The one value that the trainer's and the caller's amount to; None if neither has one."""
+    if own is not None and asked is not None and own != asked:
+        raise MisconfigurationException(
+            f"clip_gradients: Trainer({name}={own!r}) and {name}={asked!r} here contradict each other; set it in one place"
+        )
+    return own if asked is None else asked
 
 
 Module = LightningModule

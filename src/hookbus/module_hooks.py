@@ -12,6 +12,9 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hookbus.engine.device import move_to
+from hookbus.errors import MisconfigurationException
+
+_NO_LOADER = "{owner} defines no {name}(self); return an iterable of batches there, such as a torch DataLoader"
 
 
 class ModelHooks:
@@ -135,9 +138,20 @@ class ModelHooks:
     def configure_model(self) -> None:
         """Create submodules here if they are large; called at each entry point, so it must not do its work twice."""
 
+    def configure_sharded_model(self) -> None:
+        """The deprecated name of :meth:`configure_model`."""
+
 
 class DataHooks:
-    """Hooks about data, of modules and data modules."""
+    """Hooks about data, of modules and data modules.
+
+    Attributes:
+        prepare_data_per_node: whether ``prepare_data`` runs once per node (else once in all).
+        allow_zero_length_dataloader_with_multiple_devices: Lightning's; without effect on one device.
+    """
+
+    prepare_data_per_node = True
+    allow_zero_length_dataloader_with_multiple_devices = False
 
     def prepare_data(self) -> None:
         """Download and the like, once per node, before ``setup``; do not set attributes here."""
@@ -150,15 +164,19 @@ class DataHooks:
 
     def train_dataloader(self) -> Any:
         """The batches to train on: an iterable, or a collection of such."""
+        raise MisconfigurationException(_NO_LOADER.format(owner=type(self).__name__, name="train_dataloader"))
 
     def val_dataloader(self) -> Any:
         """The batches to validate on: an iterable, or a collection of such."""
+        raise MisconfigurationException(_NO_LOADER.format(owner=type(self).__name__, name="val_dataloader"))
 
     def test_dataloader(self) -> Any:
         """The batches to test on: an iterable, or a collection of such."""
+        raise MisconfigurationException(_NO_LOADER.format(owner=type(self).__name__, name="test_dataloader"))
 
     def predict_dataloader(self) -> Any:
         """The batches to predict on: an iterable, or a collection of such."""
+        raise MisconfigurationException(_NO_LOADER.format(owner=type(self).__name__, name="predict_dataloader"))
 
     def on_before_batch_transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Change a batch before it goes to the device; return it."""

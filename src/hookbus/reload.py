@@ -10,27 +10,30 @@ import os
 import pickle
 import warnings
 from collections.abc import Callable, Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
 from hookbus.hparams import AttributeDict
 
+if TYPE_CHECKING:
+    class_only = classmethod
+else:
 
-class class_only(classmethod):  # type: ignore[type-arg]  # noqa: N801 - it is used as a decorator
-    """A classmethod that refuses to be called on an instance, where its result would be mistaken for a change of it."""
+    class class_only(classmethod):
+        """A classmethod that refuses to be called on an instance, where its result would be mistaken for a change of it."""
 
-    def __get__(self, instance: Any, owner: type | None = None) -> Callable[..., Any]:
-        method = super().__get__(instance, owner)
-        if instance is None:
-            return method
+        def __get__(self, instance: Any, owner: type | None = None) -> Callable[..., Any]:
+            method = super().__get__(instance, owner)
+            if instance is None:
+                return method
 
-        @functools.wraps(method)
-        def refuse(*args: Any, **kwargs: Any) -> Any:
-            name = f"{type(instance).__name__}.{method.__name__}"
-            raise TypeError(f"{name}(…) makes a new object: call it on the class, and use what it returns")
+            @functools.wraps(method)
+            def refuse(*_: Any, **__: Any) -> Any:
+                name = f"{type(instance).__name__}.{method.__name__}"
+                raise TypeError(f"{name}(…) makes a new object: call it on the class, and use what it returns")
 
-        return refuse
+            return refuse
 
 
 def read_checkpoint(source: str | os.PathLike[str] | IO[bytes], map_location: Any, weights_only: bool | None) -> Any:

@@ -76,7 +76,7 @@ def isolate_rng(include_cuda: bool = True) -> Generator[None, None, None]:
     python, cpu = random.getstate(), torch.get_rng_state()
     numpy = sys.modules.get("numpy")
     numpy_state = numpy.random.get_state() if numpy is not None else None
-    cuda = torch.cuda.get_rng_state_all() if include_cuda and torch.cuda.is_initialized() else None
+    cuda = torch.cuda.get_rng_state_all() if include_cuda and torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]
     try:
         yield
     finally:

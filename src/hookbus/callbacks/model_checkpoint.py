@@ -15,7 +15,6 @@ A decision by a monitored value is made by a new one only: of this step, this va
 from __future__ import annotations
 
 import os
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ from hookbus.callbacks import checkpoint_names as names
 from hookbus.callbacks.checkpoint import Checkpoint
 from hookbus.callbacks.checkpoint_table import CheckpointTable, worst_score
 from hookbus.callbacks.monitored import MonitoredValue, absence
-from hookbus.callbacks.save_moments import SaveMoments, validation_follows
+from hookbus.callbacks.save_moments import SaveMoments, can_validate, validation_follows
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
@@ -133,12 +132,14 @@ class ModelCheckpoint(Checkpoint):
         self.auto_insert_metric_name = auto_insert_metric_name
         self._enable_version_counter = enable_version_counter
         self._found_dirpath: str | None = None
+        self._stage: str | None = None
         self._forget()
 
     def _forget(self) -> None:
         """Begin with nothing saved."""
         CheckpointTable.empty(self.mode).publish(self)
-        self._unpublished: CheckpointTable | None = None
+        self._next_table = CheckpointTable.of(self)
+        self._table_to_save: CheckpointTable | None = None
         self._written: set[str] = set()
         self._last_checkpoint_saved = ""
         self._last_global_step_saved = 0  # nothing to save while no step was taken
@@ -175,14 +176,16 @@ class ModelCheckpoint(Checkpoint):
         """Settle the folder. A training that starts anew, at step 0, starts with nothing kept."""
         if stage == "fit" and trainer.global_step == 0 and self._last_checkpoint_saved:
             self._forget()
+        self._stage = stage
         if self.dirpath is None or (stage == "fit" and self.dirpath == self._found_dirpath):
-            self.dirpath = self._found_dirpath = files.default_directory(trainer)
-        self.dirpath = trainer.strategy.broadcast(self.dirpath)
+            self.dirpath = self._found_dirpath = trainer.strategy.broadcast(files.default_directory(trainer))
         if stage == "fit" and self.save_top_k != 0 and trainer.is_global_zero and trainer.ckpt_path is None:
             self._warn_of_strangers()
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start counting steps and time."""
+        if trainer.global_step < self._last_global_step_saved:  # resumed from an earlier point of this very run
+            self._last_global_step_saved = self._last_batch_saved = 0
         self._begin_watching()
         self._value.look(trainer, self.monitor)
         self._changes_before_validation = self._changes_before_epoch = self._value.changes
@@ -294,7 +297,7 @@ class ModelCheckpoint(Checkpoint):
         known = self.current_score is not None or self.best_model_score is not None  # from the run that was resumed
         if self._validated and not known:
             raise MisconfigurationException(text)
-        if self._validated or not trainer.enable_validation:
+        if self._validated or not can_validate(trainer):
             self._warn_once(trainer, "missing", text + "; no checkpoint is ranked by it this time")
 
     def _warn_of_stale(self, trainer: pl.Trainer) -> None:
@@ -308,8 +311,10 @@ class ModelCheckpoint(Checkpoint):
 
     def _should_skip_saving_checkpoint(self, trainer: pl.Trainer) -> bool:
         """Whether this is no time to save, or the present state is saved already."""
-        if trainer.fast_dev_run or trainer.state.fn != "fit" or trainer.sanity_checking:
-            return True
+        return bool(trainer.fast_dev_run or trainer.state.fn != "fit" or trainer.sanity_checking) or self._saved(trainer)
+
+    def _saved(self, trainer: pl.Trainer) -> bool:
+        """Whether the file that was saved last holds the present state."""
         if self._last_global_step_saved != trainer.global_step:
             return False
         # A module that steps optimisers of its own does not move global_step.
@@ -340,7 +345,11 @@ class ModelCheckpoint(Checkpoint):
         if self.monitor is None:
             self._save_newest(trainer, monitor_candidates)
             return
-        score = self._score(trainer, monitor_candidates.get(self.monitor))
+        value = monitor_candidates.get(self.monitor)
+        if value is None:
+            self._require_monitor(trainer)
+            return
+        score = self._score(trainer, value)
         if self.check_monitor_top_k(trainer, score):
             self._save_ranked(trainer, monitor_candidates, score)
         elif self.verbose:
@@ -379,7 +388,7 @@ class ModelCheckpoint(Checkpoint):
         previous, path = self.last_model_path, self._last_path(trainer, monitor_candidates)
         saved = self._last_checkpoint_saved
         with self._becoming(trainer, replace(CheckpointTable.of(self), last_model_path=path), monitor_candidates):
-            if self.save_last == "link" and saved and saved != path and self._should_skip_saving_checkpoint(trainer):
+            if self.save_last == "link" and saved and saved != path and self._saved(trainer):
                 self._link_checkpoint(trainer, saved, path)
             else:
                 self._save_checkpoint(trainer, path)
@@ -404,18 +413,18 @@ class ModelCheckpoint(Checkpoint):
 
         All files of one moment hold the same table, so it names the last file that will be written next.
         """
-        self._published_next = table
+        self._next_table = table
         last = self._last_path(trainer, candidates) if self.save_last else table.last_model_path
-        self._unpublished = replace(table, last_model_path=last)
+        self._table_to_save = replace(table, last_model_path=last)
         try:
             yield
             self._publish()
         finally:
-            self._unpublished = None
+            self._table_to_save = None
 
     def _publish(self) -> None:
-        if self._unpublished is not None:
-            self._published_next.publish(self)
+        if self._table_to_save is not None:
+            self._next_table.publish(self)
 
     def _tell(self, trainer: pl.Trainer, candidates: dict[str, Tensor], what: str) -> None:
         trainer.print(f"epoch {int(candidates['epoch'])}, step {int(candidates['step'])}: {self.monitor} {what}")
@@ -467,7 +476,7 @@ class ModelCheckpoint(Checkpoint):
 
     def file_exists(self, filepath: str | os.PathLike[str], trainer: pl.Trainer) -> bool:
         """Whether there is such a file, as rank 0 sees it."""
-        there = trainer.is_global_zero and os.path.lexists(filepath)
+        there = trainer.is_global_zero and os.path.exists(filepath)
         return bool(trainer.strategy.reduce_boolean_decision(there, all=False))
 
     def find_last_checkpoints(self, trainer: pl.Trainer) -> list[str]:
@@ -475,7 +484,7 @@ class ModelCheckpoint(Checkpoint):
         folder = self.dirpath or files.default_directory(trainer)
         if not os.path.isdir(folder):
             return []
-        match = names.pattern(self.format_template(self.CHECKPOINT_NAME_LAST), self.FILE_EXTENSION).match
+        match = names.pattern(self.CHECKPOINT_NAME_LAST, self.FILE_EXTENSION).match
         found = [os.path.join(folder, name) for name in os.listdir(folder) if match(name)]
         return sorted((path for path in found if os.path.exists(path)), key=os.path.getmtime)
 
@@ -527,7 +536,7 @@ class ModelCheckpoint(Checkpoint):
 
     def state_dict(self) -> dict[str, Any]:
         """What was kept; while a file is being written, with that file."""
-        table = self._unpublished or CheckpointTable.of(self)
+        table = self._table_to_save or CheckpointTable.of(self)
         return {
             "monitor": self.monitor,
             "best_model_score": table.best_model_score,
@@ -542,6 +551,8 @@ class ModelCheckpoint(Checkpoint):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Go on with what was kept; with the path of the best file only, if the folder is another one now."""
+        if self._stage not in (None, "fit") and self._last_checkpoint_saved:
+            return  # a test of some checkpoint: the fit before knows more than that file
         saved = state_dict.get("dirpath", self.dirpath)
         if _same_folder(saved, self.dirpath):
             table = CheckpointTable.of(self)

@@ -106,14 +106,19 @@ class SaveMoments:
 
 def at_train_epoch_end(trainer: Any) -> bool:
     """Whether an epoch is judged at its end: there is one validation per epoch, or none at all."""
-    if not trainer.enable_validation or sum(trainer.num_val_batches) == 0:
+    if not can_validate(trainer):
         return True
     return bool(trainer.check_val_every_n_epoch == 1 and trainer.val_check_interval == 1.0)
 
 
+def can_validate(trainer: Any) -> bool:
+    """Whether there are validations in this fit."""
+    return bool(trainer.enable_validation) and sum(trainer.num_val_batches) > 0
+
+
 def validation_follows(trainer: Any) -> bool:
     """Whether a validation is due after the training batch that ends now."""
-    if not trainer.enable_validation or sum(trainer.num_val_batches) == 0:
+    if not can_validate(trainer):
         return False
     every = trainer.check_val_every_n_epoch
     if every is not None and (trainer.current_epoch + 1) % every:

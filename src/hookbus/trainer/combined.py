@@ -12,7 +12,7 @@ class CombinedLoader:
     """A collection of loaders whose batches come together, in the collection's own shape.
 
     Args:
-        iterables: a list, tuple or dictionary of loaders, or one loader.
+        iterables: lists, tuples and dictionaries of loaders, nested at will, or one loader.
         mode: ``min_size`` ends with the shortest; ``max_size_cycle`` with the longest, the others starting over;
             ``max_size`` with the longest, None standing for those that have ended; ``sequential`` takes one loader after
             the other, and gives single batches.
@@ -27,19 +27,6 @@ class CombinedLoader:
         self.iterables = iterables
         self.mode = mode
 
-    @property
-    def _leaves(self) -> list[Any]:
-        if isinstance(self.iterables, dict):
-            return list(self.iterables.values())
-        return list(self.iterables) if isinstance(self.iterables, (list, tuple)) else [self.iterables]
-
-    def _like(self, values: list[Any]) -> Any:
-        """``values`` in the shape of the collection."""
-        if isinstance(self.iterables, dict):
-            return dict(zip(self.iterables, values, strict=True))
-        if isinstance(self.iterables, (list, tuple)):
-            return type(self.iterables)(values)
-        return values[0]
 
     def __len__(self) -> int:
         """The number of batches.
@@ -47,19 +34,19 @@ class CombinedLoader:
         Raises:
             TypeError: if a loader on which it depends has no length.
         """
-        lengths = [len(leaf) for leaf in self._leaves]
+        lengths = [len(leaf) for leaf in leaves(self.iterables)]
         if self.mode == "sequential":
             return sum(lengths)
         return min(lengths) if self.mode == "min_size" else max(lengths, default=0)
 
     def __iter__(self) -> Iterator[Any]:
         if self.mode == "sequential":
-            for leaf in self._leaves:
+            for leaf in leaves(self.iterables):
                 yield from leaf
             return
-        leaves = self._leaves
-        iterators = [iter(leaf) for leaf in leaves]
-        ended = [False] * len(leaves)
+        loaders = list(leaves(self.iterables))
+        iterators = [iter(loader) for loader in loaders]
+        ended = [False] * len(loaders)
         while iterators:
             values: list[Any] = []
             for i, iterator in enumerate(iterators):
@@ -73,11 +60,32 @@ class CombinedLoader:
                 if self.mode == "max_size":
                     values.append(None)
                     continue
-                iterators[i] = iter(leaves[i])
+                iterators[i] = iter(loaders[i])
                 try:
                     values.append(next(iterators[i]))
                 except StopIteration:
                     raise ValueError(
                         f"loader {i} is empty, so it cannot be cycled to the length of the others"
                     ) from None
-            yield self._like(values)
+            yield _like(self.iterables, iter(values))
+
+
+def leaves(collection: Any) -> Iterator[Any]:
+    """The loaders in nested lists, tuples and dictionaries, in order."""
+    if isinstance(collection, dict):
+        collection = list(collection.values())
+    if not isinstance(collection, (list, tuple)):
+        yield collection
+        return
+    for part in collection:
+        yield from leaves(part)
+
+
+def _like(collection: Any, values: Iterator[Any]) -> Any:
+    """The next of ``values``, in the shape of ``collection``."""
+    if isinstance(collection, dict):
+        return {key: _like(part, values) for key, part in collection.items()}
+    if not isinstance(collection, (list, tuple)):
+        return next(values)
+    parts = [_like(part, values) for part in collection]
+    return type(collection)(*parts) if hasattr(collection, "_fields") else type(collection)(parts)

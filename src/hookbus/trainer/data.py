@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from hookbus.dialects import Implementation
 from hookbus.errors import MisconfigurationException
-from hookbus.trainer.combined import CombinedLoader
+from hookbus.trainer.combined import CombinedLoader, leaves
 
 #: The words of Lightning's arguments and hooks for each loop.
 PREFIXES = ("train", "val", "test", "predict")
@@ -81,7 +81,7 @@ def evaluation_loaders(prefix: str, answer: Any, limit: int | float, *, overfit:
     if isinstance(answer, CombinedLoader) and answer.mode != "sequential":
         flat: list[Any] = [answer]
     else:
-        flat = list(_flatten(answer.iterables if isinstance(answer, CombinedLoader) else answer))
+        flat = list(leaves(answer.iterables if isinstance(answer, CombinedLoader) else answer))
     if overfit:
         flat = [_in_order(loader) for loader in flat]
     for loader in flat:
@@ -137,8 +137,8 @@ def length(loader: Any) -> int | None:
 
 def set_epoch(loader: Any, epoch: int) -> None:
     """Tell the samplers of ``loader`` which epoch begins, so that distributed ones shuffle anew."""
-    leaves = _flatten(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]
-    for leaf in leaves:
+    loaders = leaves(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]
+    for leaf in loaders:
         samplers = [getattr(leaf, "sampler", None)]
         samplers.append(getattr(getattr(leaf, "batch_sampler", None), "sampler", None))
         for sampler in dict.fromkeys(s for s in samplers if s is not None):
@@ -180,17 +180,6 @@ def _check_iterable(name: str, loader: Any) -> None:
             f"{loader!r}"
         )
 
-
-def _flatten(answer: Any) -> Iterator[Any]:
-    """The loaders in nested lists, tuples and dictionaries, in order."""
-    if isinstance(answer, dict):
-        for value in answer.values():
-            yield from _flatten(value)
-    elif isinstance(answer, (list, tuple)):
-        for value in answer:
-            yield from _flatten(value)
-    else:
-        yield answer
 
 
 def _in_order(loader: Any) -> Any:

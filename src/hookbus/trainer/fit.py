@@ -115,7 +115,7 @@ class FitLoop:
         module, fire, progress = trainer.lightning_module, trainer.bus.fire, trainer.progress
         if self.max_epochs != -1:
             progress.epoch = progress.epochs_trained
-        self.val_loop.load_data()
+        self.load_validation_data()
         trainer._metrics.start("train")
         fire.on_train_start(trainer, module)
         while not self._done:
@@ -227,8 +227,7 @@ class FitLoop:
         trainer, progress, settings = self._trainer, self._trainer.progress, self._trainer.settings
         if trainer.control.pending and trainer.control.take_evaluate() and trainer.enable_validation:
             return True
-        every = settings.check_val_every_n_epoch
-        if not trainer.enable_validation or (every is not None and (progress.epoch + 1) % every):
+        if not trainer.enable_validation or not self._validation_in_epoch:
             return False
         endless = math.isinf(self._val_every)
         if progress.is_last_batch and endless:
@@ -239,9 +238,15 @@ class FitLoop:
         if isinstance(limit, int) and endless:
             return limit > 0 and progress.batch % limit == 0
         if not endless:
-            counted = progress.total_batches if every is None else progress.batch
+            counted = progress.total_batches if settings.check_val_every_n_epoch is None else progress.batch
             return counted % self._val_every == 0 or (self._ended_early and self._val_every >= self._num_batches)
         return progress.is_last_batch
+
+    @property
+    def _validation_in_epoch(self) -> bool:
+        """Whether the current epoch is one of those that are validated."""
+        every = self._trainer.settings.check_val_every_n_epoch
+        return every is None or (self._trainer.progress.epoch + 1) % every == 0
 
     @property
     def _ended_early(self) -> bool:
@@ -327,8 +332,12 @@ class FitLoop:
             )
 
     def load_validation_data(self) -> None:
-        """Ask for the validation loaders, if a validation can take place."""
-        self.val_loop.load_data()
+        """Ask for the validation loaders, if a validation can take place in the epoch that begins."""
+        trainer = self._trainer
+        if trainer.enable_validation and self._validation_in_epoch:
+            trainer.state.stage = RunningStage.VALIDATING
+            self.val_loop.load_data()
+            trainer.state.stage = RunningStage.TRAINING
 
 
 def _answers(answers: Any) -> Any:

@@ -40,7 +40,6 @@ class AutomaticStep:
         self._trainer = trainer
         self._fire = trainer.bus.fire
         self._module = trainer.lightning_module
-        self._accumulate = trainer.accumulate_grad_batches
         self._forward = trainer._precision.forward_context
         self._scale = trainer._precision.scale
 
@@ -60,15 +59,15 @@ class AutomaticStep:
             MisconfigurationException: the step returned something else, or ``optimizer_step`` never ran the closure.
         """
         trainer, fire, module = self._trainer, self._fire, self._module
-        optimizer = trainer.optimizers[0]
+        optimizer, accumulate = trainer.optimizers[0], trainer.settings.accumulate_grad_batches
         outputs: dict[str, Any] | None = None
 
         def closure() -> Tensor | None:
             nonlocal outputs
             with self._forward():
                 answer = fire.training_step(trainer, module, batch, batch_idx)
-            loss, outputs = self._read(answer)
-            if batch_idx % self._accumulate == 0:
+            loss, outputs = self._read(answer, accumulate)
+            if batch_idx % accumulate == 0:
                 fire.on_before_zero_grad(trainer, module, optimizer)
                 fire.optimizer_zero_grad(trainer, module, trainer.current_epoch, batch_idx, optimizer)
             if loss is not None:
@@ -91,7 +90,7 @@ class AutomaticStep:
             trainer.progress.global_step += 1
         return outputs or {}
 
-    def _read(self, answer: Any) -> tuple[Tensor | None, dict[str, Any]]:
+    def _read(self, answer: Any, accumulate: int) -> tuple[Tensor | None, dict[str, Any]]:
         """The loss to differentiate, and the outputs for ``on_train_batch_end``."""
         extra: dict[str, Any] = {}
         if isinstance(answer, Tensor):
@@ -121,8 +120,8 @@ class AutomaticStep:
             raise MisconfigurationException(
                 f"the loss must be a tensor with one element (reduce it, e.g. by .mean()); got {what}"
             )
-        if self._accumulate > 1:
-            loss = loss / self._accumulate
+        if accumulate > 1:
+            loss = loss / accumulate
         return loss, {"loss": loss.detach(), **extra}
 
 

@@ -144,7 +144,11 @@ class Bench:
             options["callbacks"] = [self.callback()]
         if "max_epochs" not in options:
             options["max_epochs"] = -1 if options.get("max_steps") is not None else 2
-        self.recording.trainer = self.library.Trainer(**options)
+        try:
+            self.recording.trainer = self.library.Trainer(**options)
+        except Exception as error:
+            self.recording.trainer = None
+            self.recording.words += [">Trainer", f"<{type(error).__name__}"]
         return self.recording.trainer
 
     def module(
@@ -281,6 +285,8 @@ class Bench:
         return path
 
     def _call(self, entry: str, *args: Any, **options: Any) -> None:
+        if self.recording.trainer is None:
+            return
         self.recording.add(f">{entry}")
         try:
             answer = getattr(self.recording.trainer, entry)(*args, **options)

@@ -4,7 +4,8 @@ The library under test is chosen by import name, so that Lightning and hookbus a
 A recording is a list of words:
 
 ``callback.on_train_start``
-    a call, written when it begins; hooks of batches show their indices: ``module.validation_step[1,0]``;
+    a call, written when it begins; hooks of batches show the batch and, but for the first, the loader:
+    ``module.validation_step[2,1]``;
 ``logger.log_metrics[train_loss|5]``
     a call of a logger: the names of the metrics and the step;
 ``@train/1/8``
@@ -149,6 +150,8 @@ def _details(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
     if name in ("optimizer_step", "lr_scheduler_step") or not _WITH_INDICES.match(name):
         return ""
     numbers = [v for v in [*args, *kwargs.values()] if isinstance(v, int) and not isinstance(v, bool)]
+    if len(numbers) == 2 and numbers[1] == 0:  # Lightning leaves out the index of an only loader
+        del numbers[1]
     return f"[{','.join(map(str, numbers))}]" if numbers else ""
 
 
@@ -169,6 +172,8 @@ def run(library: Library, scenario: Callable[[Any], None], folder: str) -> dict[
     bench = Bench(library, folder)
     scenario(bench)
     trainer = bench.recording.trainer
+    if trainer is None:  # it was refused
+        return {"words": bench.recording.words, "final": {}}
     final: dict[str, Any] = {
         "epoch": trainer.current_epoch,
         "step": int(trainer.global_step),
