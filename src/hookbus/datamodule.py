@@ -44,9 +44,6 @@ class LightningDataModule(DataHooks, HyperparametersMixin):
     CHECKPOINT_HYPER_PARAMS_TYPE = "datamodule_hparams_type"
     trainer: Any = None
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint should keep of this data module."""
         return {}

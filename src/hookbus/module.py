@@ -55,21 +55,6 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
     CHECKPOINT_HYPER_PARAMS_KEY = "hyper_parameters"
     CHECKPOINT_HYPER_PARAMS_NAME = "hparams_name"
     CHECKPOINT_HYPER_PARAMS_TYPE = "hparams_type"
-    #: For torch.jit: properties that have no meaning in a script.
-    __jit_unused_properties__ = (
-        *(
-            "trainer",
-            "current_epoch",
-            "global_step",
-            "global_rank",
-            "local_rank",
-            "logger",
-            "loggers",
-            "device",
-            "dtype",
-        ),
-        *("on_gpu", "automatic_optimization", "strict_loading", "hparams", "hparams_initial"),
-    )
     example_input_array: Any = None
 
     # On the class, so that they are there before, and without, ``super().__init__()``.
@@ -77,9 +62,6 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
     _automatic_optimization = True
     _strict_loading: bool | None = None
     _frozen_elsewhere: dict[Tensor, bool] | None = None
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
 
     # -- steps and configuration: override these -------------------------------------------------------------------
 
@@ -207,7 +189,7 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             trainer._warn_once(
                 f"self.log({name!r}, …, logger=True) has no logger to go to: give one with Trainer(logger=…)"
             )
-        # The weight in a mean matters only where values of several batches are put together.
+        # The weight matters only where values of several batches are put together; in training that is not the default.
         if batch_size is None and on_epoch is not False and (on_epoch or not trainer.training):
             batch_size = trainer._batch_size()
         trainer._metrics.log(

@@ -1,10 +1,12 @@
-"""Where checkpoints go, and how a link to the newest one is made and a file removed."""
+"""Where checkpoints go, how a link to the newest one is made, and which files may be removed."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
+import warnings
 from typing import Any
 
 from hookbus.errors import MisconfigurationException
@@ -57,17 +59,55 @@ def points_to(path: str, target: str) -> bool:
 
 
 def remove(path: str) -> None:
-    """Remove a checkpoint, be it a file or a folder; it may be gone already."""
-    if os.path.isdir(path) and not os.path.islink(path):
-        shutil.rmtree(path)
-    elif os.path.lexists(path):
-        os.remove(path)
+    """Remove a checkpoint, be it a file or a folder; it may be gone already. That it cannot be removed is a warning."""
+    try:
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif os.path.lexists(path):
+            os.remove(path)
+    except OSError as error:  # full disks and lost permissions must not end a training that goes well
+        warnings.warn(f"the checkpoint {path!r} could not be removed: {error}", RuntimeWarning, stacklevel=3)
+
+
+class OwnFiles:
+    """The files that a run wrote, and may therefore remove."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+
+    def add(self, *paths: str) -> None:
+        """Note files that were written; empty paths do not count."""
+        self._paths.update(os.path.abspath(path) for path in paths if path)
+
+    def may_remove(self, path: str, *, successor: str, resumed: str | None) -> bool:
+        """Whether ``path`` may go.
+
+        Args:
+            path: the file.
+            successor: the file that takes its place; it must be there.
+            resumed: the file from which the run was resumed, which stays.
+        """
+        if os.path.abspath(path) not in self._paths or os.path.abspath(path) == os.path.abspath(successor):
+            return False
+        if resumed is not None and os.path.realpath(resumed) == os.path.realpath(path):
+            return False
+        return os.path.exists(successor)
+
+
+def holds_checkpoints(folder: str, extension: str) -> bool:
+    """Whether there are checkpoints in ``folder``."""
+    return os.path.isdir(folder) and any(name.endswith(extension) for name in os.listdir(folder))
+
+
+def same_folder(one: str | None, other: str | None) -> bool:
+    """Whether two paths, which need not exist, mean one folder."""
+    if one is None or other is None:
+        return one is other
+    return os.path.realpath(one) == os.path.realpath(other)
 
 
 def as_yaml(scores: dict[str, float]) -> str:
     """A YAML mapping of paths to numbers."""
-    import json
-
     if not scores:
         return "{}\n"
     special = {"inf": ".inf", "-inf": "-.inf", "nan": ".nan"}

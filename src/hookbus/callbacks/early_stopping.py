@@ -135,8 +135,6 @@ class EarlyStopping(Callback):
 
     def _begin_watching(self) -> None:
         self._value = MonitoredValue()
-        self._changes_checked = 0
-        self._validated = False
 
     @property
     def state_key(self) -> str:
@@ -160,8 +158,7 @@ class EarlyStopping(Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Derive the decision anew that stood when the checkpoint was made from which this run is resumed."""
         self._begin_watching()
-        self._value.look(trainer, self.monitor)
-        self._changes_checked = self._value.changes
+        self._value.begin(trainer, self.monitor)
         loaded, self._loaded = self._loaded, False
         message = self.stopping_reason_message or self._exhaustion_message()
         self._go_on()
@@ -177,7 +174,7 @@ class EarlyStopping(Callback):
         """Check, if checks are made here."""
         if self._should_skip_check(trainer):
             return
-        self._validated = True
+        self._value.validated = True
         if not self._checks_at_epoch_end(trainer):
             self._run_early_stopping_check(trainer, epoch_is_over=trainer.is_last_batch)
 
@@ -205,10 +202,10 @@ class EarlyStopping(Callback):
         value = self._value.look(trainer, self.monitor)
         if value is None:
             self._require_monitor(trainer)
-        new = self._value.changes > self._changes_checked
+        new = self._value.unused
         verdict, message = self._held_back, None  # it stands until there is a new value
         if new:
-            self._changes_checked = self._value.changes
+            self._value.use()
             self._checked = True
             verdict, message = self._judge(torch.as_tensor(value).detach().squeeze())
         # The value may differ between processes if it was not reduced: all stop if one does.
@@ -280,14 +277,14 @@ class EarlyStopping(Callback):
         trainer.control.stop(verdict.message)
 
     def _require_monitor(self, trainer: pl.Trainer) -> None:
-        """Complain of a missing value, but wait silently for the first validation.
+        """Complain of a name that was never logged, but wait silently for the first validation.
 
         Raises:
             RuntimeError: it was never logged, and a validation is over, or there are none.
         """
-        if not self._validated and can_validate(trainer):
+        if (not self._value.validated and can_validate(trainer)) or torch.isfinite(self.best_score):
             return
-        text = absence(type(self).__name__, self.monitor, trainer.callback_metrics)
+        text = absence(self, self.monitor, trainer)
         if self.strict:
             raise RuntimeError(f"{text}; or pass strict=False to skip checks without a value")
         if self.verbose and trainer.is_global_zero:
@@ -346,7 +343,8 @@ def _check(
         raise MisconfigurationException(f"monitor must be a logged name, got {monitor!r}")
     if not isinstance(patience, int) or isinstance(patience, bool) or patience < 0:
         raise MisconfigurationException(f"patience must be a number of checks, 0 or more, got {patience!r}")
-    for name, number in (("min_delta", min_delta), ("stopping_threshold", stopping), ("divergence_threshold", divergence)):
+    numbers = {"min_delta": min_delta, "stopping_threshold": stopping, "divergence_threshold": divergence}
+    for name, number in numbers.items():
         wrong = isinstance(number, bool) or not isinstance(number, (int, float)) or math.isnan(number)
         if wrong and not (number is None and name != "min_delta"):
             raise MisconfigurationException(f"{name} must be a number, got {number!r}")

@@ -27,7 +27,6 @@ class CombinedLoader:
         self.iterables = iterables
         self.mode = mode
 
-
     def __len__(self) -> int:
         """The number of batches.
 

@@ -181,7 +181,6 @@ def _check_iterable(name: str, loader: Any) -> None:
         )
 
 
-
 def _in_order(loader: Any) -> Any:
     """``loader`` without shuffling, for ``overfit_batches``."""
     if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, RandomSampler):

@@ -82,7 +82,7 @@ class EvaluationLoop:
         overfit = bool(trainer.settings.overfit_batches) and self._stage is RunningStage.VALIDATING
         self.loaders = evaluation_loaders(self._prefix, answer, limit, overfit=overfit)
         self._loaded_in_epoch = trainer.progress.epoch
-        trainer._read_module(several_loaders=len(self.loaders.loaders) > 1)
+        trainer._participants.read_module(several_loaders=len(self.loaders.loaders) > 1)
         _check_dataloader_idx(trainer.lightning_module, self._word, self._prefix, len(self.loaders.loaders))
 
     def run(self) -> list[dict[str, float]]:
@@ -112,7 +112,7 @@ class EvaluationLoop:
         trainer, word = self._trainer, self._word
         module, fire, metrics = trainer.lightning_module, trainer.bus.fire, trainer._metrics
         hooks = {point: getattr(fire, f"on_{word}_{point}") for point in ("start", "epoch_start", "epoch_end", "end")}
-        trainer._sync_callbacks()
+        trainer._participants.sync()
         modes = {submodule: submodule.training for submodule in module.modules()}
         getattr(fire, f"on_{word}_model_eval")(trainer, module)
         metrics.start("sanity" if trainer.sanity_checking else self._stage.value)

@@ -119,10 +119,10 @@ class FitLoop:
         trainer._metrics.start("train")
         fire.on_train_start(trainer, module)
         while not self._done:
-            trainer._sync_callbacks()
+            trainer._participants.sync()
             self._reload_data()
             self._run_epoch()
-        trainer._sync_callbacks()
+        trainer._participants.sync()
         fire.on_train_end(trainer, module)
 
     def _run_epoch(self) -> None:
@@ -155,8 +155,8 @@ class FitLoop:
         """Train on one batch, and validate if that is due; False if the module ends the epoch by answering -1."""
         trainer = self._trainer
         module, fire, progress, control = trainer.lightning_module, trainer.bus.fire, trainer.progress, trainer.control
-        if trainer.callbacks is not trainer._roster or len(trainer.callbacks) != trainer._roster_size:
-            trainer._sync_callbacks()
+        if trainer._participants.list_changed:
+            trainer._participants.sync()
         batch_idx = progress.batch
         batch = trainer._transfer(batch, 0)
         progress.batch += 1

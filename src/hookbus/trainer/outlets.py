@@ -13,6 +13,17 @@ if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
 
 
+def print_results(title: str, results: list[dict[str, float]]) -> None:
+    """Print what an evaluation gave, one block per loader that has something."""
+    for index, metrics in enumerate(results):
+        if not metrics:
+            continue
+        print(f"{title}:" if len(results) == 1 else f"{title}, dataloader {index}:")
+        width = max(map(len, metrics))
+        for name, value in metrics.items():
+            print(f"  {name:<{width}}  {value:.6g}" if isinstance(value, float) else f"  {name:<{width}}  {value}")
+
+
 class Outlets:
     """Sends the metrics of a trainer to everybody who implements ``log_metrics``.
 

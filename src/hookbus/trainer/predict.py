@@ -64,7 +64,7 @@ class PredictionLoop:
                 f"plugin; {type(trainer.lightning_module).__name__} has none"
             )
         self.loaders = evaluation_loaders("predict", answer, trainer.settings.limit_predict_batches)
-        trainer._read_module(several_loaders=len(self.loaders.loaders) > 1)
+        trainer._participants.read_module(several_loaders=len(self.loaders.loaders) > 1)
         _check_dataloader_idx(trainer.lightning_module, "predict", "predict", len(self.loaders.loaders))
 
     def run(self) -> list[Any] | list[list[Any]] | None:
@@ -85,7 +85,7 @@ class PredictionLoop:
     def _run(self, loaders: Loaders) -> None:
         trainer = self._trainer
         module, fire = trainer.lightning_module, trainer.bus.fire
-        trainer._sync_callbacks()
+        trainer._participants.sync()
         fire.on_predict_model_eval(trainer, module)
         self.predictions = [[] for _ in loaders.loaders]
         fire.on_predict_start(trainer, module)

@@ -51,6 +51,20 @@ def given(callbacks: Any) -> list[Any]:
     return listed
 
 
+def assembled(callbacks: Any, discovered: Sequence[Any], *, bar: bool | None, barebones: bool) -> list[Any]:
+    """``trainer.callbacks`` as it begins.
+
+    Args:
+        callbacks: what the user passed.
+        discovered: callbacks of installed plugins; a progress bar among them gives way to the user's.
+        bar: ``enable_progress_bar``.
+        barebones: whether everything optional is off.
+    """
+    own = given(callbacks)
+    listed = without_surplus_bars([*own, *discovered], own)
+    return ordered(with_progress_bar(listed, bar, barebones=barebones))
+
+
 def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: bool) -> list[Any]:
     """With one progress bar, or none.
 

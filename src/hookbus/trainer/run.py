@@ -74,9 +74,9 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
     module, fire, fn = trainer.lightning_module, trainer.bus.fire, trainer.state.fn
     assert fn is not None
     fitting = fn is TrainerFn.FITTING
-    trainer._attach_model_callbacks()
+    trainer._participants.attach_model_callbacks()
     fire.prepare_data(trainer)
-    _set_up(trainer, fn)
+    trainer._participants.set_up(fn)
     with trainer._precision.init_context():
         fire.configure_model(trainer, module)
         fire.configure_sharded_model(trainer, module)
@@ -100,18 +100,6 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
     fire.teardown(trainer, module, fn.value)
     fire.finalize(trainer, "success")
     return result
-
-
-def _set_up(trainer: Trainer, fn: TrainerFn) -> None:
-    """Fire ``setup``; callbacks that appear in the list meanwhile are set up in the same pass, as in Lightning."""
-    module = trainer.lightning_module
-    before = list(trainer.callbacks)
-    trainer.bus.fire.setup(trainer, module, fn.value)
-    while trainer._sync_callbacks():
-        added = [c for c in trainer.callbacks if not any(c is b for b in before)]
-        before = list(trainer.callbacks)
-        for callback in added:
-            callback.setup(trainer, module, fn.value)
 
 
 def _set_up_optimizers(trainer: Trainer) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -13,24 +13,20 @@ import torch
 
 from hookbus.bus import Bus
 from hookbus.checkpoint.dump import dump
-from hookbus.dialects import Implementation
 from hookbus.dialects import logger as logger_dialect
-from hookbus.dialects import module as module_dialect
-from hookbus.dialects import native as native_dialect
-from hookbus.dialects.callback import is_callback
-from hookbus.engine.device import batch_size_of, select_device
+from hookbus.engine.device import batch_size_of
 from hookbus.engine.optimizer import LightningOptimizer
 from hookbus.engine.precision import make_precision
 from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.errors import MisconfigurationException
-from hookbus.loggers import CSVLogger, DummyLogger
 from hookbus.trainer import roster
+from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unsupported
 from hookbus.trainer.control import Control
-from hookbus.trainer.data import PassedLoaders
 from hookbus.trainer.evaluate import EvaluationLoop
 from hookbus.trainer.fit import FitLoop
 from hookbus.trainer.metrics import MetricStore
-from hookbus.trainer.outlets import Outlets
+from hookbus.trainer.outlets import Outlets, print_results
+from hookbus.trainer.participants import Participants, adopt_discovered, data_of, module_of
 from hookbus.trainer.predict import PredictionLoop
 from hookbus.trainer.progress import Progress
 from hookbus.trainer.run import run
@@ -116,20 +112,16 @@ class Trainer(TrainerView):
         )  # fmt: skip
         given = locals()
         self.settings = check({name: given[name] for name in names})
-        _refuse_unsupported(strategy, num_nodes, profiler, sync_batchnorm, self.settings.max_time)
+        refuse_unsupported(strategy, num_nodes, profiler, sync_batchnorm)
         self.state = TrainerState()
         self.progress = Progress()
         self.control = Control()
         self.received_sigterm = False
         self.ckpt_path: str | None = None
-        device = select_device(accelerator, devices)
-        if len(device) > 1:
-            raise MisconfigurationException(
-                f"devices={devices!r} means {len(device)} devices; this version of hookbus trains on one: use devices=1"
-            )
-        self.strategy = SingleDeviceStrategy(device[0])
-        self._precision: Any = make_precision(precision or "32-true", device[0])
-        _configure_torch(self.settings.deterministic, self.settings.benchmark)
+        device = one_device(accelerator, devices)
+        self.strategy = SingleDeviceStrategy(device)
+        self._precision: Any = make_precision(precision or "32-true", device)
+        configure_torch(self.settings.deterministic, self.settings.benchmark)
         self._metrics = MetricStore()
         self._outlets = Outlets(self)
         self.fit_loop = FitLoop(self)
@@ -149,11 +141,12 @@ class Trainer(TrainerView):
         self.bus = Bus.load(wanted, strict=strict)
         self.bus.set_rank(self.strategy.global_rank)
         self._loggers: list[Any] = []
-        self.callbacks: list[Any] = self._assemble_callbacks(callbacks, enable_progress_bar, enable_checkpointing)
-        self._listed: list[Any] = []
-        self._roster, self._roster_size = self.callbacks, 0
-        self._sync_callbacks()
-        self.loggers = self._assemble_loggers(logger)
+        self.callbacks: list[Any] = roster.assembled(
+            callbacks, adopt_discovered(self.bus), bar=enable_progress_bar, barebones=self.settings.barebones
+        )
+        self._participants = Participants(self)
+        self._participants.sync()
+        self.loggers = make_loggers(logger, self.settings)
 
     # -- entry points ------------------------------------------------------------------------------------------------
 
@@ -353,59 +346,22 @@ class Trainer(TrainerView):
         stage = RunningStage.VALIDATING if fn is TrainerFn.VALIDATING else RunningStage.TESTING
         results: list[dict[str, float]] = self._enter(body, stage, ckpt_path, weights_only)
         if verbose and self.is_global_zero:
-            self._print_results(fn.value, results)
+            print_results(fn.value, results)
         return results
 
-    def _begin(self, fn: TrainerFn, model: Any, data: dict[str, Any], datamodule: Any) -> None:
+    def _begin(self, fn: TrainerFn, model: Any, loaders: dict[str, Any], datamodule: Any) -> None:
         """Attach module and data for one entry point."""
-        model = self.lightning_module if model is None else model
-        if model is None:
-            raise TypeError(f"Trainer.{fn.value}() needs a LightningModule, for none was passed to an earlier call")
-        model = getattr(model, "_orig_mod", model) if not module_dialect.is_module(model) else model
-        if not module_dialect.is_module(model):
-            raise TypeError(f"model must be a LightningModule, got {type(model).__name__}: {model!r}")
-        loaders = [value for value in data.values() if value is not None]
-        if loaders and module_dialect.is_datamodule(loaders[0]) and datamodule is None:
-            datamodule, data = loaders[0], {}
-        elif loaders and datamodule is not None:
-            names = ", ".join(f"{name}_dataloaders" for name, value in data.items() if value is not None)
-            raise MisconfigurationException(f"{fn.value}() takes dataloaders ({names}) or a datamodule, not both")
-        if self.lightning_module is not None and self.lightning_module is not model and fn is TrainerFn.FITTING:
+        module = module_of(self.lightning_module if model is None else model, fn)
+        loaders, datamodule = data_of(fn, loaders, datamodule)
+        if self.lightning_module is not None and self.lightning_module is not module and fn is TrainerFn.FITTING:
             self.progress = Progress()
         self.state.fn, self.state.status = fn, TrainerStatus.RUNNING
-        self.lightning_module, self.datamodule = model, datamodule
-        self.strategy.lightning_module = model
-        _check_steps(model, fn, self.bus)
-        model.trainer = self
+        self.lightning_module, self.datamodule = module, datamodule
+        self.strategy.lightning_module = module
+        module.trainer = self
         if datamodule is not None:
             datamodule.trainer = self
-        self._attach(model, datamodule, PassedLoaders(data))
-
-    def _attach(self, model: Any, datamodule: Any, passed: PassedLoaders) -> None:
-        for name in ("module", "datamodule", "dataloaders"):
-            if self.bus.has_plugin(name):
-                self.bus.unregister(name=name)
-        self.bus.register(model, "module", owner="module", source="model", implementations=self._module_hooks(False))
-        if datamodule is not None:
-            self.bus.register(datamodule, "datamodule", owner="datamodule", source="datamodule")
-        if any(loader is not None for loader in passed.loaders.values()):
-            made = passed.implementations()
-            self.bus.register(passed, "dataloaders", owner="datamodule", source="arguments", implementations=made)
-
-    def _module_hooks(self, several_loaders: bool) -> list[Implementation]:
-        claimed = () if self.datamodule is None else module_dialect.claimed_transfers(self.datamodule)
-        module = self.lightning_module
-        arguments = {
-            name: hook.shape.parameters for name, hook in vars(self.bus.hook).items() if hook.shape is not None
-        }
-        made = native_dialect.implementations(module, self.bus.parse_hookimpl_opts)
-        return made + module_dialect.implementations(
-            module, arguments, without=claimed, several_loaders=several_loaders
-        )
-
-    def _read_module(self, *, several_loaders: bool = False) -> None:
-        """Read the module's methods again: they may have been assigned, and steps may now get ``dataloader_idx``."""
-        self.bus.refresh(self.lightning_module, self._module_hooks(several_loaders))
+        self._participants.attach(fn, module, datamodule, loaders)
 
     def _enter(
         self,
@@ -416,7 +372,7 @@ class Trainer(TrainerView):
     ) -> Any:
         self.state.stage = stage
         self._say_header()
-        self._sync_callbacks()
+        self._participants.sync()
         self.ckpt_path = self._select_checkpoint(ckpt_path)
         return run(self, body, self.ckpt_path, weights_only)
 
@@ -433,27 +389,6 @@ class Trainer(TrainerView):
             f'ckpt_path="{path}" needs a ModelCheckpoint that has saved something; '
             + ("none is in trainer.callbacks" if not self.checkpoint_callbacks else "none of them has saved yet")
         )
-
-    def _sync_callbacks(self) -> bool:
-        """Let the bus follow ``trainer.callbacks`` and assigned methods; whether the list has changed since."""
-        changed = len(self._listed) != len(self.callbacks) or any(
-            old is not new for old, new in zip(self._listed, self.callbacks, strict=True)
-        )
-        self.bus.sync("callback", self.callbacks, source="callbacks=[…]")
-        self._listed = list(self.callbacks)
-        self._roster, self._roster_size = self.callbacks, len(self.callbacks)
-        if self.lightning_module is not None and self.bus.has_plugin("module"):
-            self._read_module(several_loaders=self._several_loaders)
-        return changed
-
-    def _attach_model_callbacks(self) -> None:
-        answers = self.bus.fire.configure_callbacks(self, self.lightning_module)
-        if any(answer for answer in answers):
-            self.callbacks = roster.with_model_callbacks(self.callbacks, answers)
-            for callback in self.callbacks:
-                if not is_callback(callback):
-                    raise TypeError(f"configure_callbacks must return callbacks, got {callback!r}")
-        self._sync_callbacks()
 
     def _use_optimizers(self, optimizers: list[Any], configs: list[Any]) -> None:
         self.strategy.optimizers, self.strategy.lr_scheduler_configs = optimizers, configs
@@ -505,101 +440,9 @@ class Trainer(TrainerView):
             self._said.add(message)
             warnings.warn(message, stacklevel=3)
 
-    # -- construction ------------------------------------------------------------------------------------------------
-
-    def _assemble_callbacks(self, callbacks: Any, bar: bool | None, checkpointing: bool | None) -> list[Any]:
-        found = [self.bus.registration(name) for name in self.bus.names()]
-        discovered = [r.plugin for r in found if is_callback(r.plugin)]
-        for registration in found:  # a discovered callback stands in the list like any other, under its own name
-            if is_callback(registration.plugin):
-                registration.owner, registration.listed = "callback", True
-        own = roster.given(callbacks)
-        listed = roster.without_surplus_bars([*own, *discovered], own)
-        listed = roster.with_progress_bar(listed, bar, barebones=self.settings.barebones)
-        return roster.ordered(listed)
-
-    def _assemble_loggers(self, logger: Any) -> list[Any]:
-        if self.settings.barebones and logger in (None, False):
-            return []
-        if logger is False:
-            return []
-        if self.settings.fast_dev_run:
-            return [DummyLogger()]
-        if logger is None or logger is True:
-            return [CSVLogger(self.default_root_dir)]
-        return list(logger) if isinstance(logger, Iterable) else [logger]
-
     def _say_header(self) -> None:
         """At the start of the first run, one line about what was discovered, as pytest has it in its header."""
         report = self.bus.report
         if report is not None and report.plugins and self.is_global_zero and "header" not in self._said:
             self._said.add("header")
             print(report.header(), file=sys.stderr)
-
-    def _print_results(self, word: str, results: list[dict[str, float]]) -> None:
-        for index, metrics in enumerate(results):
-            if metrics:
-                title = word if len(results) == 1 else f"{word}, dataloader {index}"
-                width = max(map(len, metrics))
-                print(f"{title}:")
-                for name, value in metrics.items():
-                    print(
-                        f"  {name:<{width}}  {value:.6g}" if isinstance(value, float) else f"  {name:<{width}}  {value}"
-                    )
-
-
-def _check_steps(model: Any, fn: TrainerFn, bus: Bus) -> None:
-    """The module must have the step of the entry point, unless a plugin brings it.
-
-    Raises:
-        MisconfigurationException: there is none.
-    """
-    from hookbus.dialects.base import overridden
-
-    step = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}[
-        fn.value
-    ]
-    plugin_has_it = any(row.plugin != "module" for row in bus.order(step))
-    if overridden(model, step) is None and not plugin_has_it and step != "predict_step":
-        raise MisconfigurationException(
-            f"Trainer.{fn.value}() calls {step}(), which {type(model).__name__} does not define; define it in the module "
-            f"(def {step}(self, batch, batch_idx)), or let a plugin implement it"
-        )
-    if fn is TrainerFn.FITTING:
-        plugin_has_it = any(row.plugin != "module" for row in bus.order("configure_optimizers"))
-        if overridden(model, "configure_optimizers") is None and not plugin_has_it:
-            raise MisconfigurationException(
-                f"Trainer.fit() needs an optimizer: {type(model).__name__} does not define configure_optimizers(); return one "
-                "there, such as torch.optim.AdamW(self.parameters())"
-            )
-
-
-def _refuse_unsupported(
-    strategy: Any, num_nodes: int, profiler: Any, sync_batchnorm: bool, max_time: timedelta | None
-) -> None:
-    """Arguments that have a meaning in Lightning but none here yet are refused, never ignored."""
-    if strategy not in ("auto", "single_device"):
-        raise MisconfigurationException(f"strategy={strategy!r} is not supported yet: use 'auto' (one device)")
-    if num_nodes != 1:
-        raise MisconfigurationException(f"num_nodes={num_nodes} is not supported yet: training runs on one device")
-    if profiler is not None:
-        raise MisconfigurationException(
-            "profiler is not supported yet; `with trainer.bus.timed() as timing:` times every implementation"
-        )
-    if sync_batchnorm:
-        raise MisconfigurationException(
-            "sync_batchnorm has no meaning on one device; convert the module by hand if needed"
-        )
-    if max_time is not None:
-        raise MisconfigurationException("max_time is not supported yet; use max_epochs or max_steps")
-
-
-def _configure_torch(deterministic: bool | str | None, benchmark: bool | None) -> None:
-    if deterministic is not None:
-        torch.use_deterministic_algorithms(bool(deterministic), warn_only=deterministic == "warn")
-        if deterministic:
-            os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    if benchmark is not None:
-        torch.backends.cudnn.benchmark = benchmark
-    elif deterministic:
-        torch.backends.cudnn.benchmark = False

@@ -185,7 +185,7 @@ def run(library: Library, scenario: Callable[[Any], None], folder: str) -> dict[
         final["answers"] = bench.answers
     if bench.last_module is not None:
         final["weights"] = [round(float(v), 7) for p in bench.last_module.parameters() for v in p.detach().flatten()]
-        final["lr"] = [round(float(g["lr"]), 9) for o in trainer.optimizers for g in o.param_groups]
+        final["lr"] = [round(float(g.get("lr", 0.0)), 9) for o in trainer.optimizers for g in o.param_groups]
     return {"words": bench.recording.words, "final": final}
 
 

@@ -56,7 +56,7 @@ def gradients_at_validation(bench: Bench) -> None:
     seen: list[Any] = []
 
     def look(this: Any, trainer: Any, module: Any) -> None:
-        seen.append([trainer.fit_loop.epoch_loop.batch_idx, module.net.weight.grad is not None])
+        seen.append([trainer.global_step, module.net.weight.grad is not None])
 
     watcher = bench.callback(on_validation_start=look)
     bench.trainer(callbacks=[watcher], accumulate_grad_batches=2, val_check_interval=1, max_epochs=1)
