@@ -293,7 +293,7 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
 
         Until :meth:`untoggle_optimizer`, or until another one is toggled. Parameters that were frozen stay so.
         """
-        self.untoggle_optimizer(optimizer)
+        self._thaw()
         wanted = {p: p.requires_grad for other in self.trainer.optimizers for p in parameters_of(other)}
         own = set(parameters_of(optimizer))
         for parameter in wanted:
@@ -303,6 +303,9 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
 
     def untoggle_optimizer(self, optimizer: Optimizer | LightningOptimizer) -> None:
         """Undo :meth:`toggle_optimizer`."""
+        self._thaw()
+
+    def _thaw(self) -> None:
         for parameter, wanted in (self._frozen_elsewhere or {}).items():
             parameter.requires_grad = wanted
         self._frozen_elsewhere = None
