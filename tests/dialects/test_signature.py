@@ -76,7 +76,7 @@ def test_arguments(function, expected):
     assert positional_arguments(function, OFFERED) == expected
 
 
-def one_unknown(trainer, mood):
+def swapped(trainer, batch_idx, mood):
     pass
 
 
@@ -84,7 +84,7 @@ def too_many(trainer, pl_module, outputs, batch, batch_idx, mood):
     pass
 
 
-@pytest.mark.parametrize("function", [one_unknown, too_many])
+@pytest.mark.parametrize("function", [swapped, too_many])
 def test_a_parameter_that_can_get_no_value_is_an_error(function):
     names = ", ".join(function.__code__.co_varnames)
     with pytest.raises(
@@ -124,3 +124,10 @@ def named_and_star(batch, batch_idx, dataloader_idx, *args):
 )
 def test_a_spare_argument_goes_to_those_who_name_it(function, expected):
     assert positional_arguments(function, STEP, spare=("dataloader_idx",)) == expected
+
+
+def test_names_of_the_authors_own_are_passed_by_position():
+    def step(b, i):
+        pass
+
+    assert positional_arguments(step, ("batch", "batch_idx", "dataloader_idx")) == ("batch", "batch_idx")

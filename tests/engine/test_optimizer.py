@@ -30,7 +30,7 @@ def test_it_passes_for_the_wrapped_optimizer(sgd: torch.optim.SGD) -> None:
     assert parameters_of(wrapped) == parameters_of(sgd)
     assert repr(wrapped).startswith("LightningSGD (")
     with pytest.raises(AttributeError, match="SGD"):
-        wrapped.no_such_thing  # noqa: B018
+        wrapped.no_such_thing
 
 
 def test_what_is_set_or_loaded_reaches_the_wrapped_optimizer(sgd: torch.optim.SGD) -> None:
@@ -92,5 +92,5 @@ def test_copies_step_an_optimizer_of_their_own(sgd: torch.optim.SGD, clone: Any)
 
 
 def test_toggling_needs_a_module(sgd: torch.optim.SGD) -> None:
-    with pytest.raises(RuntimeError, match="self.optimizers"), LightningOptimizer(sgd).toggle_model():
+    with pytest.raises(RuntimeError, match=r"self\.optimizers"), LightningOptimizer(sgd).toggle_model():
         pass

@@ -215,7 +215,7 @@ def test_installing_is_all_it_takes(trainer, capsys, monkeypatch):
         pytest.skip("hookbus-throughput is not installed here; `make test` installs it")
     run = trainer(plugins=[])
     assert run.bus.registration("throughput").role == "monitor"
-    run.fit(Model(Clock()), tensors(3))
+    run.fit(Model(Clock()), SlowLoader(Clock(), tensors(3)))
     printed = capsys.readouterr()
     assert "throughput-0.1.0" in printed.err
     assert "throughput of 3 batches" in printed.out

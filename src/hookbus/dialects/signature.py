@@ -55,5 +55,8 @@ def positional_arguments(
 
 
 def _prefix(required: Sequence[str], offered: Sequence[str]) -> bool:
-    """Whether the parameters are the hook's first arguments, some of them called ``_`` or ``_something``."""
-    return all(ours.startswith("_") or ours == theirs for ours, theirs in zip(required, offered, strict=False))
+    """Whether the parameters are the hook's first arguments under names of the author's own.
+
+    A name that is that of another of the hook's arguments speaks against it: passing by position would swap the two.
+    """
+    return all(ours == theirs or ours not in offered for ours, theirs in zip(required, offered, strict=False))

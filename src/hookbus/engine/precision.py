@@ -124,8 +124,9 @@ class Precision:
         """
         if value is None or value <= 0:
             return
-        # Those without gradients are left out: torch's clip_grad_value_ fails if none has one.
         parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
+        if not parameters:  # torch's clip_grad_value_ fails on none
+            return
         if algorithm == "value":
             torch.nn.utils.clip_grad_value_(parameters, clip_value=value)
         else:

@@ -108,7 +108,8 @@ class FitLoop:
         """Train."""
         trainer = self._trainer
         trainer.state.stage = RunningStage.TRAINING
-        self._load_data()
+        if self.loaders is None:  # somebody may have asked for them already, through estimated_stepping_batches
+            self._load_data()
         if self._done:
             self._say_why_nothing_runs()
             return

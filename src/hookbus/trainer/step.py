@@ -82,12 +82,12 @@ class AutomaticStep:
         else:
             epoch = trainer.current_epoch
             fire.optimizer_step(trainer, module, epoch, batch_idx, trainer._wrapped_optimizers[0], closure)
+            trainer.progress.global_step += 1
             if outputs is None:
                 raise MisconfigurationException(
                     "optimizer_step was called but the closure never ran, so there is no loss and no gradient; call "
                     "optimizer.step(closure=optimizer_closure) in it, or optimizer_closure() yourself"
                 )
-            trainer.progress.global_step += 1
         return outputs or {}
 
     def _read(self, answer: Any, accumulate: int) -> tuple[Tensor | None, dict[str, Any]]:

@@ -401,7 +401,9 @@ class Trainer(TrainerView):
         def step(optimizer: Any, closure: Any = None, **kwargs: Any) -> Any:
             return run_optimizer(self, optimizer, closure, **kwargs)
 
-        self._wrapped_optimizers = [LightningOptimizer(optimizer, step=step) for optimizer in optimizers]
+        self._wrapped_optimizers = [
+            LightningOptimizer(optimizer, step=step, module=lambda: self.lightning_module) for optimizer in optimizers
+        ]
 
     def _transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Bring a batch to the device, through the transfer hooks."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
+import signal
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -170,7 +171,9 @@ def run(library: Library, scenario: Callable[[Any], None], folder: str) -> dict[
 
     torch.manual_seed(0)
     bench = Bench(library, folder)
+    handler = signal.getsignal(signal.SIGTERM)
     scenario(bench)
+    signal.signal(signal.SIGTERM, handler)
     trainer = bench.recording.trainer
     if trainer is None:  # it was refused
         return {"words": bench.recording.words, "final": {}}
@@ -179,13 +182,15 @@ def run(library: Library, scenario: Callable[[Any], None], folder: str) -> dict[
         "step": int(trainer.global_step),
         "stop": bool(trainer.should_stop),
         "status": str(getattr(trainer.state.status, "value", trainer.state.status)),
-        "metrics": {k: round(float(v), 6) for k, v in sorted(trainer.callback_metrics.items())},
     }
     if bench.answers:
         final["answers"] = bench.answers
     if bench.last_module is not None:
         final["weights"] = [round(float(v), 7) for p in bench.last_module.parameters() for v in p.detach().flatten()]
-        final["lr"] = [round(float(g.get("lr", 0.0)), 9) for o in trainer.optimizers for g in o.param_groups]
+    if final["status"] == "finished":
+        final["metrics"] = {k: round(float(v), 6) for k, v in sorted(trainer.callback_metrics.items())}
+        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+        final["lr"] = [round(float(group["lr"]), 9) for group in groups if "lr" in group]
     return {"words": bench.recording.words, "final": final}
 
 

@@ -68,7 +68,8 @@ class Tally:
             ("data wait", f"{share:.1%} of the time, {1000 * self.waiting / self.batches:.2f} ms per batch"),
             ("compute", f"{1 - share:.1%} of the time, {1000 * self.computing / self.batches:.2f} ms per batch"),
         ]
-        title = f"throughput of {self.batches} batches in {seconds:.2f} s of training"
+        batches = "1 batch" if self.batches == 1 else f"{self.batches} batches"
+        title = f"throughput of {batches} in {seconds:.2f} s of training"
         return "\n".join([title, *(f"  {name:<10} {value}" for name, value in rows)])
 
 

@@ -44,7 +44,8 @@ def callback_of_the_module_alone(bench: Bench) -> None:
 @scenario
 def callbacks_of_the_module_in_each_run(bench: Bench) -> None:
     bench.trainer(callbacks=[bench.callback("a")], max_epochs=1)
-    module = bench.module(train=1, val=1, configure_callbacks=lambda self: [bench.callback("brought")])
+    brought = type(bench.callback("brought"))
+    module = bench.module(train=1, val=1, configure_callbacks=lambda self: [brought()])
     bench.fit(module)
     bench.validate(module)
 

@@ -280,7 +280,6 @@ scenario.fit("sigterm_in_validation_at_the_end", validation_step=_terminate(0))
 scenario.fit("sigterm_in_train_epoch_end", on_train_epoch_end=_terminate())
 scenario.fit("sigterm_in_train_epoch_start", on_train_epoch_start=_terminate(epoch=1))
 scenario.fit("sigterm_in_sanity_check", {"num_sanity_val_steps": 1}, validation_step=_terminate(0))
-scenario.fit("sigterm_in_fit_start", on_fit_start=_terminate())
 scenario.fit("sigterm_in_train_end", {"max_epochs": 1}, on_train_end=_terminate(epoch=1))
 scenario.fit("sigterm_at_max_steps", {"max_steps": 2}, step=_step_terminates(1))
 
@@ -291,7 +290,11 @@ def sigterm_with_datamodule_and_logger(bench: Bench) -> None:
     bench.fit(bench.module(step=_step_terminates(0)), datamodule=bench.datamodule())
 
 
-@scenario
-def sigterm_in_validate(bench: Bench) -> None:
-    bench.trainer()
-    bench.validate(bench.module(validation_step=_terminate(0)))
+for _entry, _step in (("validate", "validation_step"), ("test", "test_step"), ("predict", "predict_step")):
+
+    def _by_signal(bench: Bench, entry: str = _entry, step: str = _step) -> None:
+        bench.trainer()
+        getattr(bench, entry)(bench.module(**{step: _terminate(0)}))
+
+    _by_signal.__name__ = f"sigterm_in_{_entry}"
+    scenario(_by_signal)
