@@ -84,7 +84,7 @@ def test_a_value_that_recovers_before_min_epochs_does_not_stop(fit: Any) -> None
 
 def test_nor_with_a_resume_in_between(fit: Any, tmp_path: Path) -> None:
     fit(RECOVERS[:2], stopping={"patience": 1}, min_epochs=5, max_epochs=2)
-    callback, trainer = fit(RECOVERS[2:], stopping={"patience": 1}, min_epochs=5, ckpt_path=str(tmp_path / "x.ckpt"))
+    _, trainer = fit(RECOVERS[2:], stopping={"patience": 1}, min_epochs=5, ckpt_path=str(tmp_path / "x.ckpt"))
     assert trainer.current_epoch == 10
 
 
@@ -95,17 +95,17 @@ def test_a_decision_that_was_held_back_survives_a_resume(fit: Any, tmp_path: Pat
 
 
 def test_epochs_are_whole_until_min_epochs(fit: Any, lib: ModuleType, recorder: ModuleType) -> None:
-    callback, trainer = fit([1.0, 2.0, 3.0, 4.0, 5.0], stopping={"patience": 1}, min_epochs=5)
+    _, trainer = fit([1.0, 2.0, 3.0, 4.0, 5.0], stopping={"patience": 1}, min_epochs=5)
     assert (trainer.current_epoch, trainer.global_step) == (5, 20)
 
 
 def test_a_stop_held_back_by_min_epochs_needs_no_further_validation(fit: Any) -> None:
-    callback, trainer = fit([1.0, 2.0, 3.0, 4.0], stopping={"patience": 1}, min_epochs=5, check_val_every_n_epoch=2)
+    _, trainer = fit([1.0, 2.0, 3.0, 4.0], stopping={"patience": 1}, min_epochs=5, check_val_every_n_epoch=2)
     assert trainer.current_epoch == 5
 
 
 def test_min_steps(fit: Any) -> None:
-    callback, trainer = fit([1.0, 2.0, 3.0, 4.0], stopping={"patience": 1}, min_steps=10)
+    _, trainer = fit([1.0, 2.0, 3.0, 4.0], stopping={"patience": 1}, min_steps=10)
     assert trainer.global_step == 12
 
 
@@ -113,7 +113,7 @@ def test_min_steps(fit: Any) -> None:
 
 
 def test_patience_counts_validations(fit: Any) -> None:
-    callback, trainer = fit([1.0, 2.0, 3.0], stopping={"patience": 2}, check_val_every_n_epoch=3, max_epochs=20)
+    _, trainer = fit([1.0, 2.0, 3.0], stopping={"patience": 2}, check_val_every_n_epoch=3, max_epochs=20)
     assert trainer.current_epoch == 9
 
 
@@ -131,7 +131,7 @@ def test_an_epoch_without_a_value_is_no_check(fit: Any, lib: ModuleType, recorde
 
 
 def test_without_validations_the_epochs_are_checked(fit: Any) -> None:
-    callback, trainer = fit(
+    _, trainer = fit(
         [], stopping={"monitor": "at_end", "mode": "max", "patience": 2}, limit_val_batches=0, check_val_every_n_epoch=2
     )
     assert trainer.current_epoch == 3
@@ -185,7 +185,7 @@ def test_a_run_that_was_stopped_stays_stopped(fit: Any, tmp_path: Path) -> None:
 def test_unless_patience_was_raised(fit: Any, tmp_path: Path) -> None:
     fit([1.0, 2.0], stopping={"patience": 1})
     with pytest.warns(UserWarning, match="patience=4; the run before had 1"):
-        callback, trainer = fit([3.0, 4.0, 5.0, 6.0], stopping={"patience": 4}, ckpt_path=str(tmp_path / "x.ckpt"))
+        _, trainer = fit([3.0, 4.0, 5.0, 6.0], stopping={"patience": 4}, ckpt_path=str(tmp_path / "x.ckpt"))
     assert trainer.current_epoch == 5, "the waiting goes on where it was"
 
 

@@ -277,20 +277,15 @@ def test_without_validations_a_missing_monitor_is_a_warning(fit: Any) -> None:
 def test_resuming_in_the_middle_of_an_epoch_does_not_miss_the_monitor(
     fit: Any, lib: ModuleType, recorder: ModuleType
 ) -> None:
-    checkpoint = {"monitor": "m", "every_n_train_steps": 3, "save_last": True}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        callback, _, _ = fit(module=StepMetric.of(lib, recorder), checkpoint=checkpoint, max_epochs=-1, max_steps=6)
+    options = {"checkpoint": {"monitor": "m", "every_n_train_steps": 1, "save_last": True}, "max_epochs": -1}
+    callback, _, _ = fit(module=StepMetric.of(lib, recorder), max_steps=2, **options)
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
         again, trainer, _ = fit(
-            module=StepMetric.of(lib, recorder),
-            checkpoint={**checkpoint, "every_n_train_steps": 1},
-            max_epochs=-1,
-            max_steps=7,
-            ckpt_path=callback.last_model_path,
+            module=StepMetric.of(lib, recorder), max_steps=4, ckpt_path=callback.last_model_path, **options
         )
-    assert trainer.global_step == 7
+    assert trainer.global_step == 4
+    assert scores(again) == {4: 4.0}
 
 
 def test_an_epoch_without_validation_still_saves_without_monitor(fit: Any, tmp_path: Path) -> None:
@@ -309,7 +304,7 @@ def test_the_last_file_is_the_newest_not_the_best(fit: Any, save_last: Any) -> N
 
 
 def test_the_last_file_as_a_link(fit: Any, tmp_path: Path) -> None:
-    callback, _, module = fit([3.0, 4.0, 2.0], checkpoint={"monitor": "m", "save_last": "link"}, max_epochs=3)
+    fit([3.0, 4.0, 2.0], checkpoint={"monitor": "m", "save_last": "link"}, max_epochs=3)
     last = tmp_path / "files" / "last.ckpt"
     assert os.readlink(last) == "epoch=2-step=12.ckpt"
     assert names(tmp_path / "files") == ["epoch=2-step=12.ckpt", "last.ckpt"]
@@ -346,6 +341,13 @@ def test_training_that_ends_between_two_saves_ends_with_a_last_file(fit: Any) ->
         [1.0, 2.0], checkpoint=checkpoint, max_epochs=-1, max_steps=3, val_check_interval=2, num_sanity_val_steps=0
     )
     assert read(callback.last_model_path)["global_step"] == trainer.global_step == 3
+
+
+def test_the_last_file_needs_no_others(fit: Any, tmp_path: Path) -> None:
+    callback, _, _ = fit(checkpoint={"save_top_k": 0, "save_last": True}, max_epochs=2)
+    assert names(tmp_path / "files") == ["last.ckpt"]
+    assert read(callback.last_model_path)["epoch"] == 1
+    assert callback.best_model_path == ""
 
 
 def test_last_files_are_found_on_the_disk(fit: Any, tmp_path: Path, lib: ModuleType, recorder: ModuleType) -> None:
@@ -390,7 +392,7 @@ def test_resuming_keeps_to_the_number_of_files(fit: Any, tmp_path: Path) -> None
 
 def test_the_file_resumed_from_stays(fit: Any, tmp_path: Path) -> None:
     callback, _, _ = fit(max_epochs=1)
-    again, _, _ = fit(max_epochs=3, ckpt_path=callback.best_model_path)
+    fit(max_epochs=3, ckpt_path=callback.best_model_path)
     assert names(tmp_path / "files") == ["epoch=0-step=4.ckpt", "epoch=2-step=12.ckpt"]
 
 
@@ -399,9 +401,7 @@ def test_resuming_into_another_folder_leaves_the_old_one_alone(fit: Any, tmp_pat
     callback, _, _ = fit([6.0, 5.0], checkpoint=checkpoint, max_epochs=2)
     before = names(tmp_path / "files")
     with pytest.warns(UserWarning, match="those files are left alone"):
-        again, _, _ = fit(
-            [3.0, 2.0], checkpoint=checkpoint, folder="more", max_epochs=4, ckpt_path=callback.last_model_path
-        )
+        fit([3.0, 2.0], checkpoint=checkpoint, folder="more", max_epochs=4, ckpt_path=callback.last_model_path)
     assert names(tmp_path / "files") == before
     assert names(tmp_path / "more") == ["epoch=3-step=16.ckpt", "last.ckpt"]
 
@@ -417,7 +417,7 @@ def test_a_file_that_cannot_be_removed_is_a_warning(fit: Any, tmp_path: Path, mo
 
 
 def test_a_new_training_with_the_same_callback_starts_with_nothing_kept(fit: Any, lib: Any, recorder: Any) -> None:
-    callback, trainer, _ = fit([1.0], checkpoint={"monitor": "m"}, max_epochs=1)
+    callback, _, _ = fit([1.0], checkpoint={"monitor": "m"}, max_epochs=1)
     first = callback.best_model_path
     second = recorder.trainer_of(lib, callback, max_epochs=1)
     with pytest.warns(UserWarning, match="earlier run"):

@@ -112,8 +112,9 @@ def at_train_epoch_end(trainer: Any) -> bool:
 
 
 def can_validate(trainer: Any) -> bool:
-    """Whether there are validations in this fit."""
-    return bool(trainer.enable_validation) and sum(trainer.num_val_batches) > 0
+    """Whether there are validations in this fit, as far as is known: the data are loaded when they are needed first."""
+    batches = trainer.num_val_batches
+    return bool(trainer.enable_validation) and (not batches or sum(batches) > 0)
 
 
 def validation_follows(trainer: Any) -> bool:

@@ -27,7 +27,6 @@ from torch.utils.data import DataLoader
 CHECKPOINTS: dict[str, dict[str, Any]] = {
     "default": {"trainer": {"max_epochs": 3}},
     "all": {"checkpoint": {"save_top_k": -1}, "trainer": {"max_epochs": 3}},
-    "none_but_last": {"checkpoint": {"save_top_k": 0, "save_last": True}, "trainer": {"max_epochs": 1}},
     "every_2_epochs": {"checkpoint": {"save_top_k": -1, "every_n_epochs": 2}, "trainer": {"max_epochs": 5}},
     "every_3_steps": {"checkpoint": {"save_top_k": -1, "every_n_train_steps": 3}, "trainer": {"max_epochs": 3}},
     "every_6_steps_of_4": {"checkpoint": {"save_top_k": -1, "every_n_train_steps": 6}, "trainer": {"max_epochs": 5}},

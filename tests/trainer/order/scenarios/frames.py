@@ -138,6 +138,53 @@ def fit_twice_after_a_stop(bench: Bench) -> None:
     bench.fit(module)
 
 
+def _fails_once(error: type[BaseException], at: int) -> Any:
+    failed: list[int] = []
+
+    def step(module: Any, batch: torch.Tensor, batch_idx: int) -> torch.Tensor:
+        if module.trainer.current_epoch == 1 and batch_idx == at and not failed:
+            failed.append(at)
+            raise error("on purpose")
+        return module.loss(batch)
+
+    return step
+
+
+for _error in (ValueError, KeyboardInterrupt):
+    for _at in (0, 1):
+
+        def _again(bench: Bench, error: type[BaseException] = _error, at: int = _at) -> None:
+            bench.trainer(num_sanity_val_steps=1)
+            module = bench.module(step=_fails_once(error, at))
+            bench.fit(module)
+            bench.fit(module)
+
+        _again.__name__ = f"fit_again_after_{_error.__name__}_at_batch_{_at}"
+        scenario(_again)
+
+
+@scenario
+def fit_again_after_error_in_validation(bench: Bench) -> None:
+    failed: list[int] = []
+
+    def validation_step(self: Any, batch: torch.Tensor, batch_idx: int) -> None:
+        if self.trainer.global_step == 4 and not failed:
+            failed.append(0)
+            raise ValueError("on purpose")
+
+    bench.trainer(val_check_interval=2)
+    module = bench.module(train=4, validation_step=validation_step)
+    bench.fit(module)
+    bench.fit(module)
+
+
+@scenario
+def fit_another_module(bench: Bench) -> None:
+    bench.trainer(max_epochs=1)
+    bench.fit(bench.module())
+    bench.fit(bench.module())
+
+
 @scenario
 def fit_twice_after_max_steps(bench: Bench) -> None:
     trainer = bench.trainer(max_steps=4)

@@ -126,6 +126,66 @@ def resume_after_max_steps(bench: Bench) -> None:
 
 
 @scenario
+def resume_after_max_steps_at_the_end_of_an_epoch(bench: Bench) -> None:
+    _resume(bench, {"train": 4, "val": 1}, {"max_steps": 4}, {"max_steps": 9})
+
+
+@scenario
+def resume_after_max_steps_accumulating(bench: Bench) -> None:
+    options = {"accumulate_grad_batches": 2}
+    _resume(bench, {"train": 5, "val": 1}, {"max_steps": 4, **options}, {"max_steps": 7, **options})
+
+
+@scenario
+def resume_steps_then_epochs(bench: Bench) -> None:
+    _resume(bench, {"train": 4, "val": 1}, {"max_epochs": 1}, {"max_steps": 7})
+
+
+@scenario
+def resume_after_a_stop_inside_an_epoch(bench: Bench) -> None:
+    def stop(this: Any, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        trainer.should_stop = batch_idx == 1
+
+    first = {"callbacks": [bench.callback(on_train_batch_end=stop)]}
+    _resume(bench, {"train": 4, "val": 1}, first, {"max_epochs": 3})
+
+
+@scenario
+def resume_saved_in_validation_start(bench: Bench) -> None:
+    first = {"callbacks": [_saves_in(bench, "on_validation_start", epoch=0)], "max_epochs": 1, "val_check_interval": 2}
+    _resume(bench, {"train": 4, "val": 1}, first, {"val_check_interval": 2})
+
+
+@scenario
+def resume_saved_in_train_batch_end_with_logger(bench: Bench) -> None:
+    first = {"callbacks": [_saves_in(bench, "on_train_batch_end", at=1, epoch=0)], "max_epochs": 1}
+    second = {"logger": bench.logger(), "log_every_n_steps": 1}
+    _resume(bench, {"train": 4, "val": 1}, first, second)
+
+
+@scenario
+def resume_saved_in_train_batch_end_plain(bench: Bench) -> None:
+    first = {"callbacks": [_saves_in(bench, "on_train_batch_end", at=1, epoch=0)], "max_epochs": 1}
+    _resume(bench, {"train": 4, "val": 1, "plain": True}, first, {"num_sanity_val_steps": 2})
+
+
+@scenario
+def resume_saved_on_an_error(bench: Bench) -> None:
+    """A callback saves when the training breaks off, as many do."""
+
+    def save(this: Any, trainer: Any, module: Any, error: BaseException) -> None:
+        trainer.save_checkpoint(os.path.join(bench.folder, "saved.ckpt"))
+
+    def step(module: Any, batch: Any, batch_idx: int) -> Any:
+        if batch_idx == 2 and module.trainer.max_epochs == 1:
+            raise ValueError("on purpose")
+        return module.loss(batch)
+
+    first = {"callbacks": [bench.callback(on_exception=save)], "max_epochs": 1}
+    _resume(bench, {"train": 4, "val": 1, "step": step}, first, {"max_epochs": 2})
+
+
+@scenario
 def resume_after_max_steps_with_epochs(bench: Bench) -> None:
     _resume(bench, {"train": 4, "val": 1}, {"max_steps": 2}, {"max_epochs": 2})
 

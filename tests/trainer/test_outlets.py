@@ -1,0 +1,143 @@
+"""When loggers are told what, and under which step."""
+
+from __future__ import annotations
+
+import torch
+from torch.utils.data import DataLoader
+
+import hookbus
+from hookbus.loggers import Logger
+from hookbus.markers import hookimpl
+from hookbus.trainer.outlets import print_results
+
+
+class Lines(Logger):
+    name, version = "lines", 0
+
+    def __init__(self):
+        self.rows, self.calls = [], []
+
+    def log_metrics(self, metrics, step=None):
+        self.calls.append("log_metrics")
+        self.rows.append((step, metrics))
+
+    def log_hyperparams(self, params, *args, **kwargs):
+        self.calls.append("log_hyperparams")
+        self.params = params
+
+    def save(self):
+        self.calls.append("save")
+
+    def finalize(self, status):
+        self.calls.append(f"finalize {status}")
+
+
+class Module(hookbus.LightningModule):
+    def __init__(self, width=3):
+        super().__init__()
+        self.save_hyperparameters()
+        self.weight = torch.nn.Parameter(torch.ones(()))
+
+    def training_step(self, batch, batch_idx):
+        loss = (self.weight * batch).mean()
+        self.log("loss", loss, on_step=True, on_epoch=True)
+        return loss
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val", batch.mean())
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.0)
+
+
+def run(tmp_path, logger, **options):
+    trainer = hookbus.Trainer(
+        logger=logger,
+        accelerator="cpu",
+        enable_progress_bar=False,
+        enable_checkpointing=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+        **{"max_epochs": 2, "log_every_n_steps": 2, **options},
+    )
+    trainer.fit(Module(), DataLoader(torch.arange(1.0, 4.0)), DataLoader(torch.ones(1)))
+    return trainer
+
+
+def test_steps_are_told_at_the_interval_epochs_under_the_step_of_their_last_batch(tmp_path):
+    lines = Lines()
+    run(tmp_path, lines)
+    assert lines.rows == [
+        (1, {"loss_step": 2, "epoch": 0}),
+        (2, {"val": 1, "epoch": 0}),
+        (2, {"loss_epoch": 2, "epoch": 0}),
+        (3, {"loss_step": 1, "epoch": 1}),
+        (5, {"loss_step": 3, "epoch": 1}),
+        (5, {"val": 1, "epoch": 1}),
+        (5, {"loss_epoch": 2, "epoch": 1}),
+    ]
+    steps = [step for step, _ in lines.rows]
+    assert steps == sorted(steps)
+
+
+def test_values_arrive_as_python_numbers(tmp_path):
+    lines = Lines()
+    run(tmp_path, lines)
+    assert all(type(value) in (int, float) for _, row in lines.rows for value in row.values())
+
+
+def test_hyperparameters_come_first_and_the_end_last(tmp_path):
+    lines = Lines()
+    run(tmp_path, lines)
+    assert lines.params == {"width": 3}
+    assert lines.calls[0] == "log_hyperparams"
+    assert lines.calls[-1] == "finalize success"
+
+
+def test_several_loggers_are_all_told(tmp_path):
+    first, second = Lines(), Lines()
+    trainer = run(tmp_path, [first, second], max_epochs=1)
+    assert first.rows == second.rows
+    assert trainer.loggers == [first, second]
+
+
+def test_an_interval_of_zero_leaves_steps_out(tmp_path):
+    lines = Lines()
+    run(tmp_path, lines, log_every_n_steps=0)
+    assert not any("loss_step" in row for _, row in lines.rows)
+
+
+def test_a_module_may_name_the_step(tmp_path):
+    class Named(Module):
+        def on_train_epoch_end(self):
+            self.log("step", 40.0)
+
+    lines = Lines()
+    hookbus.Trainer(
+        logger=lines, max_epochs=1, accelerator="cpu", enable_progress_bar=False, enable_checkpointing=False
+    ).fit(Named(), DataLoader(torch.ones(2)))
+    assert lines.rows[-1] == (40, {"loss_epoch": 1})
+
+
+def test_a_plugin_hears_what_the_loggers_hear(tmp_path):
+    heard = []
+
+    class Listens:
+        @hookimpl
+        def log_metrics(self, metrics, step):
+            heard.append((step, dict(metrics)))
+
+    lines = Lines()
+    run(tmp_path, lines, plugins=[Listens()], max_epochs=1)
+    assert heard == lines.rows
+
+
+def test_results_are_printed_per_loader(capsys):
+    print_results("test", [{"loss": 0.123456789, "n": 3}, {}, {"loss": 1.0}])
+    assert capsys.readouterr().out.splitlines() == [
+        "test, dataloader 0:",
+        "  loss  0.123457",
+        "  n     3",
+        "test, dataloader 2:",
+        "  loss  1",
+    ]
