@@ -50,7 +50,9 @@ def main() -> BackwardClock:
     trainer = hookbus.Trainer(max_epochs=2, plugins=[clock], logger=False)
     trainer.fit(Line(), torch.linspace(-1, 1, 320).view(20, 16, 1))
 
-    print(f"{len(clock.seconds)} backward passes, {1e6 * sum(clock.seconds) / len(clock.seconds):.0f} microseconds each")
+    print(
+        f"{len(clock.seconds)} backward passes, {1e6 * sum(clock.seconds) / len(clock.seconds):.0f} microseconds each"
+    )
     for row in trainer.bus.order("backward"):
         print(row.index, row.plugin, *row.flags)
     return clock

@@ -8,3 +8,7 @@ class MisconfigurationException(Exception):
 
     The name is Lightning's, so that ``except MisconfigurationException`` keeps working in scripts that come from there.
     """
+
+
+class MissingExtraError(MisconfigurationException, ModuleNotFoundError):
+    """A part of hookbus needs a package that is not installed; the message says how to install it."""

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from hookbus.bus import Bus
 from hookbus.markers import OWNERS, hookspec
 
-EXAMPLES = int(os.environ.get("HOOKBUS_MAX_EXAMPLES", "250"))
+EXAMPLES = int(os.environ.get("HOOKBUS_MAX_EXAMPLES", "200"))
 thorough = settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=list(HealthCheck))
 
 spec_marker, impl_marker = pluggy.HookspecMarker("proof"), pluggy.HookimplMarker("proof")

@@ -176,3 +176,13 @@ def test_shape_and_options_are_those_of_the_specification():
     assert hook.shape.firstresult
     assert hook.shape.parameters == ("a", "b", "c")
     assert hook.spec_options["owners"][0] == "callback"
+
+
+def test_a_wrong_name_among_the_right_number_of_arguments_is_an_error():
+    def y(a, b):
+        pass
+
+    bus = bus_for(y)
+    assert bus.hook.y(a=1, b=2) == []
+    with pytest.raises(TypeError, match="argument"):
+        bus.hook.y(a=1, c=2)

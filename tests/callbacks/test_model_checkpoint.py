@@ -558,6 +558,13 @@ def test_subclasses_decide_by_overriding(fit: Any, tmp_path: Path) -> None:
     assert names(tmp_path / "files") == ["epoch=1-step=8.ckpt"]
 
 
+def test_rhythm_and_moment_may_be_set_later(fit: Any, tmp_path: Path) -> None:
+    callback = ModelCheckpoint(dirpath=tmp_path / "files", save_top_k=-1, every_n_train_steps=100)
+    callback._every_n_train_steps = 3
+    fit(callback=callback, max_epochs=2)
+    assert names(tmp_path / "files") == ["epoch=0-step=3.ckpt", "epoch=1-step=6.ckpt"]
+
+
 def test_the_trainer_puts_checkpoints_last(lib: ModuleType) -> None:
     class Own(Checkpoint):
         pass

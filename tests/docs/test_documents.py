@@ -19,12 +19,15 @@ import os
 import re
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import torch
 
+import hookbus
 from hookbus.cli.main import main
 from hookbus.hookspecs import names
 
@@ -35,6 +38,7 @@ else:
 
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "plugins" / "hookbus-throughput"
+ORDER = ROOT / "docs" / "order.md"
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")), PLUGIN / "README.md"]
 
 
@@ -144,8 +148,45 @@ def test_links_lead_somewhere(document):
 
 
 def test_every_hook_has_its_place_in_the_order():
-    text = (ROOT / "docs" / "order.md").read_text(encoding="utf-8")
-    stages = {"validation", "test", "predict"}
-    spelled = text + "".join(text.replace("{S}", stage) for stage in stages)
-    missing = [name for name in names() if not re.search(rf"\b{name}\b", spelled)]
-    assert not missing
+    text = ORDER.read_text(encoding="utf-8")
+    spelled = text + text.replace("{S}", "validation") + text.replace("{S}", "test")
+    assert [name for name in names() if not re.search(rf"\b{name}\b", spelled)] == []
+
+
+def test_hooks_of_a_fit_are_called_in_the_documented_order(tmp_path, monkeypatch):
+    """In a fit of one batch, the last calls of the hooks that stand once in the pseudo-code are in order, piece by piece."""
+
+    class Model(hookbus.LightningModule):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(1, 1)
+
+        def training_step(self, batch, batch_idx):
+            return self.layer(batch).sum()
+
+        def validation_step(self, batch, batch_idx):
+            self.layer(batch)
+
+        def configure_optimizers(self):
+            return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    monkeypatch.setenv("HOOKBUS_DISABLE_PLUGIN_AUTOLOAD", "1")
+    calls: list[str] = []
+    trainer = hookbus.Trainer(
+        max_epochs=1, num_sanity_val_steps=0, enable_progress_bar=False, default_root_dir=tmp_path
+    )
+
+    def recorder(name):
+        return staticmethod(hookbus.hookimpl(lambda: calls.append(name)))
+
+    trainer.bus.register(type("Recorder", (), {name: recorder(name) for name in names()})())
+    batch = torch.utils.data.DataLoader(torch.ones(1, 1))
+    trainer.fit(Model(), batch, batch)
+
+    pieces = re.findall(r"```text\n(.*?)```", ORDER.read_text(encoding="utf-8"), re.DOTALL)
+    read = [re.findall(r"\w+", re.sub("#.*", "", piece).replace("{S}", "validation")) for piece in pieces]
+    counts = Counter(word for words in read for word in words)
+    assert len(read) == 6
+    for words in read:
+        documented = [word for word in words if counts[word] == 1 and word in calls]
+        assert documented == sorted(documented, key=lambda name: len(calls) - 1 - calls[::-1].index(name))

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import pluggy
 
 from hookbus.bus import copying, plain, validate
-from hookbus.bus.errors import DuplicateStateKeyError, EarlierError, RegistrationError, UnknownHookError
+from hookbus.bus.errors import EarlierError, RegistrationError, UnknownHookError
 from hookbus.bus.filters import filtered
-from hookbus.bus.guard import guarded, role_of
+from hookbus.bus.guard import guarded
 from hookbus.bus.hook import Fire, Hook
 from hookbus.bus.order import Position, Ranked
 from hookbus.bus.registration import Entry, Registration
@@ -128,11 +128,11 @@ class Bus(pluggy.PluginManager):
         name = name or self.get_canonical_name(plugin)
         if self.is_blocked(name):
             return None
-        self._check_names(plugin, name, source)
-        role = self._role(plugin, name, owner)
+        validate.check_names(self._registrations, plugin, name, source)
+        role = validate.role(plugin, name, owner, strict=self.closed)
         made = list(self._read(plugin, name) if implementations is None else implementations)
-        self._verify(plugin, name, role, made)
-        state_key = self._check_state_key(plugin, name)
+        validate.check(self, plugin, name, role, made)
+        state_key = validate.checked_state_key(self._registrations, plugin, name)
         unverified = [implementation for implementation in made if not self._is_specified(implementation.hook)]
         self._sequence += 1
         registration = Registration(plugin, name, owner, source, role, self._sequence, state_key=state_key)
@@ -146,7 +146,7 @@ class Bus(pluggy.PluginManager):
         try:
             for implementation in made:
                 if implementation in unverified:  # replaying a historic call may have brought its specification since
-                    self._verify(plugin, name, role, [implementation])
+                    validate.check(self, plugin, name, role, [implementation])
                 self._add(registration, implementation)
             announce: Hook | None = getattr(self.hook, "on_plugin_registered", None)
             if announce is not None and announce.is_historic():
@@ -402,7 +402,7 @@ class Bus(pluggy.PluginManager):
         old = {_identity(entry.read): entry for entry in registration.entries}
         new = {_identity(implementation): implementation for implementation in made}
         added = [implementation for key, implementation in new.items() if key not in old]
-        self._verify(registration.plugin, registration.name, registration.role, added)
+        validate.check(self, registration.plugin, registration.name, registration.role, added)
         for key, entry in old.items():
             if key not in new:
                 registration.entries.remove(entry)
@@ -459,50 +459,6 @@ class Bus(pluggy.PluginManager):
     def _is_specified(self, name: str) -> bool:
         hook: Hook | None = getattr(self.hook, name, None)
         return hook is not None and hook.has_spec()
-
-    def _verify(self, plugin: object, name: str, role: str, implementations: Sequence[Implementation]) -> None:
-        problems = validate.problems(self, name, role, implementations)
-        if problems:
-            raise RegistrationError(plugin, "\n".join(problems))
-
-    def _role(self, plugin: object, name: str, owner: str) -> str:
-        if owner in ("module", "datamodule"):  # what trains is no plugin, whatever its attributes
-            return "unspecified"
-        try:
-            return role_of(plugin)
-        except ValueError as error:
-            foreign = callback.is_callback(plugin)  # an attribute of this name may be the author's own
-            if self.closed and not foreign:
-                raise RegistrationError(plugin, f"plugin {name!r}: {error}") from None
-            if self.closed:
-                warnings.warn(f"plugin {name!r}: {error}; it counts as unspecified", UserWarning, stacklevel=3)
-            return "unspecified"
-
-    def _check_names(self, plugin: object, name: str, source: str) -> None:
-        other = self._registrations.get(name)
-        if other is not None:
-            raise ValueError(
-                f"Plugin name already registered: {name!r} is {other.plugin!r} (from {other.source}), so "
-                f"{plugin!r} (from {source}) cannot have it; give one of them another name"
-            )
-        for other in self._registrations.values():
-            if other.plugin is plugin:
-                raise ValueError(
-                    f"Plugin already registered under a different name: {plugin!r} is {other.name!r} "
-                    f"(from {other.source}), it cannot be {name!r} as well"
-                )
-
-    def _check_state_key(self, plugin: object, name: str) -> str | None:
-        key = validate.state_key(plugin)
-        for other in self._registrations.values():
-            if key is not None and other.state_key == key:
-                raise DuplicateStateKeyError(
-                    plugin,
-                    f"plugins {other.name!r} ({type(other.plugin).__qualname__}, from {other.source}) and {name!r} "
-                    f"({type(plugin).__qualname__}) are both stateful and share the state_key {key!r}, so a checkpoint "
-                    "could keep only one of their states; override state_key so that it tells them apart",
-                )
-        return key
 
     def _report(self, registration: Registration, hook: str, error: Exception) -> None:
         """Say once per hook that a monitor failed, and tell whoever listens each time."""

@@ -3,6 +3,9 @@
 A plugin that declares ``role = "monitor"`` promises to observe only. The bus holds it to that: around each of its
 calls the random streams of Python, NumPy and torch (where imported) and torch's grad mode are put back as they were,
 and an exception is reported with the plugin's name instead of ending the run. Nothing here imports torch.
+
+One kind of exception is let through: a ``MisconfigurationException`` raised before the first batch. It says that what
+the user has written cannot work ("this needs a logger"); he should learn of it at once, and no work is lost yet.
 """
 
 from __future__ import annotations
@@ -13,8 +16,12 @@ from typing import Any
 
 from hookbus.bus.streams import Snapshot
 from hookbus.dialects import Implementation
+from hookbus.errors import MisconfigurationException
 
 ROLES = ("monitor", "mutator")
+
+#: Hooks that are called before the first batch.
+_BEFORE_WORK = frozenset({"setup", "on_fit_start", "on_train_start"})
 
 
 def role_of(plugin: object) -> str:
@@ -54,6 +61,10 @@ def guarded(implementation: Implementation, on_error: Callable[[str, Exception],
         snapshot = Snapshot()
         try:
             function(*args, **kwargs)
+        except MisconfigurationException as error:
+            if hook in _BEFORE_WORK:
+                raise
+            on_error(hook, error)
         except Exception as error:  # noqa: BLE001 - reported by name: a monitor must not end a run
             on_error(hook, error)
         finally:

@@ -47,6 +47,7 @@ class Hook(pluggy.HookCaller):
         self._stub: types.CodeType | None = None
         self._known: frozenset[str] = frozenset()
         self._required: tuple[str, ...] = ()
+        self._exact = -1  # number of arguments, where none has a default: so many are all of them, or an error
         self._defaults: dict[str, object] = {}
         self._old_style = False
         self._direct: types.FunctionType | None = None
@@ -69,7 +70,7 @@ class Hook(pluggy.HookCaller):
             raise
         self._shape, self._fire, self._stub = shape, function, function.__code__
         self._known, self._required = frozenset(parameters), self.spec.argnames
-        self._defaults = self.spec.kwargdefaults
+        self._exact, self._defaults = -1 if defaults else len(parameters), self.spec.kwargdefaults
         vars(self._bus.fire)[self.name] = function
 
     @property
@@ -90,7 +91,7 @@ class Hook(pluggy.HookCaller):
         Raises:
             TypeError: a specified argument is missing (pluggy only warns).
         """
-        if self._direct is not None and kwargs.keys() <= self._known:
+        if self._direct is not None and (len(kwargs) == self._exact or kwargs.keys() <= self._known):
             return self._direct(**kwargs)
         if self._shape is None or self.is_historic():
             return super().__call__(**kwargs)

@@ -1,22 +1,102 @@
-"""Is what a plugin brings fit to be called? All problems at once, each with plugin, hook, place and a way out."""
+"""May a plugin take part? Its name, role, state key and implementations are looked at before anything is registered.
+
+All problems of the implementations are told at once, each with plugin, hook, place and a way out.
+"""
 
 from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hookbus.bus.guard import refusal
+from hookbus.bus.errors import DuplicateStateKeyError, RegistrationError
+from hookbus.bus.guard import refusal, role_of
 from hookbus.bus.order import flag_name
 from hookbus.dialects import Implementation
 from hookbus.dialects.base import is_base, overridden
+from hookbus.dialects.callback import is_callback
 from hookbus.dialects.native import argument_names
 from hookbus.hookspecs import nearest
 
 if TYPE_CHECKING:
     from hookbus.bus.bus import Bus
     from hookbus.bus.hook import Hook
+    from hookbus.bus.registration import Registration
+
+
+def check_names(registrations: Mapping[str, Registration], plugin: object, name: str, source: str) -> None:
+    """Raise if ``name`` is taken or ``plugin`` takes part already.
+
+    Raises:
+        ValueError: with both sides and where they came from.
+    """
+    other = registrations.get(name)
+    if other is not None:
+        raise ValueError(
+            f"Plugin name already registered: {name!r} is {other.plugin!r} (from {other.source}), so "
+            f"{plugin!r} (from {source}) cannot have it; give one of them another name"
+        )
+    for other in registrations.values():
+        if other.plugin is plugin:
+            raise ValueError(
+                f"Plugin already registered under a different name: {plugin!r} is {other.name!r} "
+                f"(from {other.source}), it cannot be {name!r} as well"
+            )
+
+
+def role(plugin: object, name: str, owner: str, *, strict: bool) -> str:
+    """The role of a plugin; what trains has none, whatever its attributes.
+
+    Args:
+        plugin: the object.
+        name: its name.
+        owner: its kind of owner.
+        strict: whether an unknown word is an error. In a callback it is a warning: an attribute called ``role`` may be
+            the author's own.
+
+    Raises:
+        RegistrationError: an unknown word, if strict.
+    """
+    if owner in ("module", "datamodule"):
+        return "unspecified"
+    try:
+        return role_of(plugin)
+    except ValueError as error:
+        if strict and not is_callback(plugin):
+            raise RegistrationError(plugin, f"plugin {name!r}: {error}") from None
+        if strict:
+            warnings.warn(f"plugin {name!r}: {error}; it counts as unspecified", UserWarning, stacklevel=3)
+        return "unspecified"
+
+
+def checked_state_key(registrations: Mapping[str, Registration], plugin: object, name: str) -> str | None:
+    """The plugin's :func:`state_key`, which nobody else has.
+
+    Raises:
+        DuplicateStateKeyError: with both sides.
+    """
+    key = state_key(plugin)
+    for other in registrations.values():
+        if key is not None and other.state_key == key:
+            raise DuplicateStateKeyError(
+                plugin,
+                f"plugins {other.name!r} ({type(other.plugin).__qualname__}, from {other.source}) and {name!r} "
+                f"({type(plugin).__qualname__}) are both stateful and share the state_key {key!r}, so a checkpoint "
+                "could keep only one of their states; override state_key so that it tells them apart",
+            )
+    return key
+
+
+def check(bus: Bus, plugin: object, name: str, role: str, implementations: Sequence[Implementation]) -> None:
+    """Raise if anything is wrong with the implementations of a plugin.
+
+    Raises:
+        RegistrationError: with all :func:`problems`.
+    """
+    found = problems(bus, name, role, implementations)
+    if found:
+        raise RegistrationError(plugin, "\n".join(found))
 
 
 def problems(bus: Bus, name: str, role: str, implementations: Sequence[Implementation]) -> list[str]:

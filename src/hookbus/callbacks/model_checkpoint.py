@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from hookbus.callbacks.checkpoint_keeper import CheckpointKeeper
 from hookbus.callbacks.monitored import MonitoredValue, absence, staleness
-from hookbus.callbacks.save_moments import SaveMoments, can_validate, validation_follows
+from hookbus.callbacks.save_moments import Pace, at_train_epoch_end, can_validate, check_rhythm, validation_follows
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
@@ -106,7 +106,10 @@ class ModelCheckpoint(CheckpointKeeper):
             auto_insert_metric_name,
             enable_version_counter,
         )
-        self._moments = SaveMoments(every_n_train_steps, every_n_epochs, train_time_interval, save_on_train_epoch_end)
+        rhythm = check_rhythm(every_n_train_steps, every_n_epochs, train_time_interval)
+        self._every_n_train_steps, self._every_n_epochs, self._train_time_interval = rhythm
+        self._save_on_train_epoch_end = save_on_train_epoch_end
+        self._pace = Pace()
         self.save_on_exception = save_on_exception
         self._begin_watching()
 
@@ -121,16 +124,16 @@ class ModelCheckpoint(CheckpointKeeper):
         key = self._generate_state_key(
             monitor=self.monitor,
             mode=self.mode,
-            every_n_train_steps=self._moments.every_n_train_steps,
-            every_n_epochs=self._moments.every_n_epochs,
-            train_time_interval=self._moments.train_time_interval,
+            every_n_train_steps=self._every_n_train_steps,
+            every_n_epochs=self._every_n_epochs,
+            train_time_interval=self._train_time_interval,
         )
         return f"{key}#{self.twin + 1}" if self.twin else key
 
     @property
     def every_n_epochs(self) -> int:
         """Epochs between saves; 0 if saves go by steps or time."""
-        return self._moments.every_n_epochs
+        return self._every_n_epochs
 
     # -- moments -----------------------------------------------------------------------------------------------------
 
@@ -139,7 +142,7 @@ class ModelCheckpoint(CheckpointKeeper):
         super().on_train_start(trainer, pl_module)
         self._begin_watching()
         self._value.begin(trainer, self.monitor)
-        self._moments.start(trainer)
+        self._pace.start(trainer)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """What was logged up to here is of earlier epochs."""
@@ -149,11 +152,12 @@ class ModelCheckpoint(CheckpointKeeper):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: Any, batch_idx: int
     ) -> None:
         """Save if it is time, by steps or by the clock."""
-        moments, value = self._moments, self._value
-        if moments.by_epoch or not moments.step_taken(trainer):
+        every, interval, value = self._every_n_train_steps, self._train_time_interval, self._value
+        if (not every and interval is None) or not self._pace.step_taken(trainer):
             return
-        if not moments.due(trainer):
-            if self.monitor is not None and moments.nearly_due(trainer):
+        due = self._pace.reached(every) if every else interval is not None and self._pace.elapsed(interval, trainer)
+        if not due:
+            if every and self.monitor is not None and self._pace.approaches(every, trainer):
                 value.look(trainer, self.monitor)  # to know next time whether the value is of that step
             return
         if self._should_skip_saving_checkpoint(trainer):
@@ -176,7 +180,7 @@ class ModelCheckpoint(CheckpointKeeper):
         value = self._value
         value.validated = True
         value.look(trainer, self.monitor)
-        due = self._moments.epoch_due(trainer) and not self._moments.at_train_epoch_end(trainer)
+        due = self._epoch_is_due(trainer) and not self._should_save_on_train_epoch_end(trainer)
         self._save_if_due(trainer, due, new=value.unused)
         value.use()  # for the next validation it is old
 
@@ -184,7 +188,7 @@ class ModelCheckpoint(CheckpointKeeper):
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save if saves by epoch happen here; after the module, which may log something."""
         self._value.look(trainer, self.monitor)
-        due = self._moments.epoch_due(trainer) and self._moments.at_train_epoch_end(trainer)
+        due = self._epoch_is_due(trainer) and self._should_save_on_train_epoch_end(trainer)
         self._save_if_due(trainer, due, new=self._value.of_epoch)
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -208,6 +212,14 @@ class ModelCheckpoint(CheckpointKeeper):
     def _ranks(self) -> bool:
         """Whether files are ranked by a monitored value."""
         return self.monitor is not None and self.save_top_k != 0
+
+    def _epoch_is_due(self, trainer: pl.Trainer) -> bool:
+        return self._every_n_epochs > 0 and (trainer.current_epoch + 1) % self._every_n_epochs == 0
+
+    def _should_save_on_train_epoch_end(self, trainer: pl.Trainer) -> bool:
+        """Whether saves by epoch happen at the end of the training epoch, not of the validation."""
+        given = self._save_on_train_epoch_end
+        return at_train_epoch_end(trainer) if given is None else given
 
     def _save_if_due(self, trainer: pl.Trainer, due: bool, new: bool) -> None:
         """Save what is due by epoch, or was put off; ``new`` says whether the monitored value is."""

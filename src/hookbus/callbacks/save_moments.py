@@ -10,48 +10,47 @@ from typing import Any
 from hookbus.errors import MisconfigurationException
 
 
-class SaveMoments:
-    """One of three rhythms, of which the arguments choose one.
+def check_rhythm(
+    every_n_train_steps: int | None, every_n_epochs: int | None, train_time_interval: timedelta | None
+) -> tuple[int, int, timedelta | None]:
+    """The one of three rhythms that was chosen: every epoch if none was.
 
     Args:
-        every_n_train_steps: optimiser steps between saves, over the whole fit; 0 and None for never.
-        every_n_epochs: epochs between saves; 0 for never, None for 1 unless another rhythm is given.
+        every_n_train_steps: optimiser steps between saves; 0 and None for never.
+        every_n_epochs: epochs between saves; 0 and None for never.
         train_time_interval: time between saves.
-        at_epoch_end: whether saves by epoch happen at the end of the training epoch (True) or of the validation
-            (False); None to decide by how often there are validations.
+
+    Returns:
+        The same with 0 for never; at most one of them is not.
 
     Raises:
         MisconfigurationException: an argument is out of range, or there are two rhythms.
     """
+    for name, value in (("every_n_train_steps", every_n_train_steps), ("every_n_epochs", every_n_epochs)):
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
+            raise MisconfigurationException(f"{name} must be a whole number of 0 or more, or None, got {value!r}")
+    if train_time_interval is not None and not isinstance(train_time_interval, timedelta):
+        raise MisconfigurationException(
+            f"train_time_interval must be a datetime.timedelta, got {train_time_interval!r}; write "
+            "timedelta(minutes=30), say"
+        )
+    if train_time_interval is not None and train_time_interval < timedelta(0):
+        raise MisconfigurationException(f"train_time_interval must not be negative, got {train_time_interval}")
+    if every_n_train_steps is None and every_n_epochs is None and train_time_interval is None:
+        every_n_epochs = 1
+    steps, epochs = every_n_train_steps or 0, every_n_epochs or 0
+    if (steps > 0) + (epochs > 0) + (train_time_interval is not None) > 1:
+        raise MisconfigurationException(
+            f"every_n_train_steps={steps}, every_n_epochs={epochs} and train_time_interval={train_time_interval} "
+            "exclude each other; use one callback for each rhythm"
+        )
+    return steps, epochs, train_time_interval
 
-    def __init__(
-        self,
-        every_n_train_steps: int | None,
-        every_n_epochs: int | None,
-        train_time_interval: timedelta | None,
-        at_epoch_end: bool | None,
-    ) -> None:
-        for name, value in (("every_n_train_steps", every_n_train_steps), ("every_n_epochs", every_n_epochs)):
-            if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 0):
-                raise MisconfigurationException(f"{name} must be a whole number of 0 or more, or None, got {value!r}")
-        if train_time_interval is not None and not isinstance(train_time_interval, timedelta):
-            raise MisconfigurationException(
-                f"train_time_interval must be a datetime.timedelta, got {train_time_interval!r}; write "
-                "timedelta(minutes=30), say"
-            )
-        if train_time_interval is not None and train_time_interval < timedelta(0):
-            raise MisconfigurationException(f"train_time_interval must not be negative, got {train_time_interval}")
-        if every_n_train_steps is None and every_n_epochs is None and train_time_interval is None:
-            every_n_epochs = 1
-        self.every_n_train_steps = every_n_train_steps or 0
-        self.every_n_epochs = every_n_epochs or 0
-        self.train_time_interval = train_time_interval
-        if (self.every_n_train_steps > 0) + (self.every_n_epochs > 0) + (train_time_interval is not None) > 1:
-            raise MisconfigurationException(
-                f"every_n_train_steps={every_n_train_steps}, every_n_epochs={every_n_epochs} and train_time_interval="
-                f"{train_time_interval} exclude each other; use one callback for each rhythm"
-            )
-        self._at_epoch_end = at_epoch_end
+
+class Pace:
+    """The steps and the time that went by since the last batch, or the last save."""
+
+    def __init__(self) -> None:
         self._step = self._step_before = 0
         self._clock: float | None = None
 
@@ -59,13 +58,6 @@ class SaveMoments:
         """Training begins: steps and time count from here."""
         self._step = self._step_before = trainer.global_step
         self._clock = time.monotonic()
-
-    # -- by step or time ---------------------------------------------------------------------------------------------
-
-    @property
-    def by_epoch(self) -> bool:
-        """Whether steps and time do not matter."""
-        return self.every_n_train_steps == 0 and self.train_time_interval is None
 
     def step_taken(self, trainer: Any) -> bool:
         """Whether the batch that ends now ended in an optimiser step; to be asked once for every batch.
@@ -75,33 +67,23 @@ class SaveMoments:
         self._step_before, self._step = self._step, trainer.global_step
         return self._step != self._step_before or not trainer.lightning_module.automatic_optimization
 
-    def due(self, trainer: Any) -> bool:
-        """Whether a save is due after this batch; the same for all processes."""
-        every = self.every_n_train_steps
-        if every:  # several optimisers may take several steps in a batch, over a multiple of ``every``
-            return self._step // every > self._step_before // every
-        if self.train_time_interval is None or self._clock is None:
+    def reached(self, every: int) -> bool:
+        """Whether this batch reached or passed a multiple of ``every``: several optimisers may take several steps."""
+        return self._step // every > self._step_before // every
+
+    def approaches(self, every: int, trainer: Any) -> bool:
+        """Whether the next batch will."""
+        return every - self._step % every <= max(1, len(trainer.optimizers))
+
+    def elapsed(self, interval: timedelta, trainer: Any) -> bool:
+        """Whether ``interval`` has gone by since the last time that it had; the same for all processes."""
+        if self._clock is None:
             return False
         now = time.monotonic()
-        due = bool(trainer.strategy.broadcast(now - self._clock >= self.train_time_interval.total_seconds()))
-        if due:
+        over = bool(trainer.strategy.broadcast(now - self._clock >= interval.total_seconds()))
+        if over:
             self._clock = now
-        return due
-
-    def nearly_due(self, trainer: Any) -> bool:
-        """Whether a save is due after the next step."""
-        every = self.every_n_train_steps
-        return every > 0 and every - self._step % every <= max(1, len(trainer.optimizers))
-
-    # -- by epoch ----------------------------------------------------------------------------------------------------
-
-    def epoch_due(self, trainer: Any) -> bool:
-        """Whether a save is due in this epoch."""
-        return self.every_n_epochs > 0 and (trainer.current_epoch + 1) % self.every_n_epochs == 0
-
-    def at_train_epoch_end(self, trainer: Any) -> bool:
-        """Whether saves by epoch happen at the end of the training epoch, not of the validation."""
-        return at_train_epoch_end(trainer) if self._at_epoch_end is None else self._at_epoch_end
+        return over
 
 
 def at_train_epoch_end(trainer: Any) -> bool:
@@ -124,6 +106,8 @@ def validation_follows(trainer: Any) -> bool:
     every = trainer.check_val_every_n_epoch
     if every is not None and (trainer.current_epoch + 1) % every:
         return False
+    if trainer.should_stop and trainer.fit_loop.may_stop_early:
+        return True  # who stops early still sees the state he stops at
     interval, batches = trainer.val_check_interval, trainer.num_training_batches
     if not isinstance(interval, int):
         if math.isinf(batches):

@@ -164,12 +164,12 @@ class Timer(Callback):
             return
         elapsed = self.time_elapsed()
         # All processes stop together, by the clock of the first.
-        if trainer.strategy.broadcast(elapsed >= self._duration):
-            told = trainer.should_stop
+        over = trainer.strategy.broadcast(elapsed >= self._duration)
+        if over and not trainer.should_stop:
             limit = timedelta(seconds=self._duration)
             message = f"time limit of {limit} reached after {timedelta(seconds=int(elapsed))}: training stops"
             trainer.control.stop(message)
-            if self._verbose and not told:
+            if self._verbose:
                 trainer.print(message)
 
     # -- state ---------------------------------------------------------------------------------------------------------

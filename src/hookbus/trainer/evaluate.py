@@ -24,8 +24,8 @@ import torch
 
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer.data import Loaders, batches, evaluation_loaders, set_epoch
+from hookbus.trainer.signals import SIGTERMException
 from hookbus.trainer.states import RunningStage
-
 if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
 
@@ -130,6 +130,7 @@ class EvaluationLoop:
         hooks["epoch_end"](trainer, module)
         trainer._dataloader_idx = None
         results = trainer._outlets.log_eval_end_metrics(len(loaders.loaders))
+        trainer.progress.validated = True
         hooks["end"](trainer, module)
         self._restore_modes(modes)
         if not trainer.sanity_checking:  # the check's values stay visible in on_sanity_check_end

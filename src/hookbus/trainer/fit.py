@@ -114,7 +114,9 @@ class FitLoop:
             self._say_why_nothing_runs()
             return
         module, fire, progress = trainer.lightning_module, trainer.bus.fire, trainer.progress
-        if self.max_epochs != -1:
+        progress.drop_batch()
+        go_on = self._cut_by_steps
+        if not go_on:
             progress.epoch = progress.epochs_trained
         self.load_validation_data()
         trainer._metrics.start("train")
@@ -122,24 +124,34 @@ class FitLoop:
         while not self._done:
             trainer._participants.sync()
             self._reload_data()
-            self._run_epoch()
+            self._run_epoch(go_on=go_on)
+            go_on = False
         trainer._participants.sync()
         fire.on_train_end(trainer, module)
 
-    def _run_epoch(self) -> None:
+    def _run_epoch(self, *, go_on: bool) -> None:
+        """Train for an epoch, or for what is left of it.
+
+        Args:
+            go_on: begin it with the batch after the last one trained, although the epoch of that one has ended.
+        """
         trainer, loaders = self._trainer, self.loaders
         assert loaders is not None
         module, fire, progress, metrics = trainer.lightning_module, trainer.bus.fire, trainer.progress, trainer._metrics
         set_epoch(loaders.loaders[0], progress.epoch)
         metrics.start("train")
-        if not progress.mid_epoch:
-            progress.begin_epoch()
+        if progress.mid_epoch:
+            if progress.batch_done < progress.batch:
+                self._finish_batch()
+        else:
+            progress.begin_epoch(keep_batches=go_on)
             fire.on_train_epoch_start(trainer, module)
         step = AutomaticStep(trainer) if module.automatic_optimization else ManualStep(trainer)
-        for batch, last in batches(loaders.loaders[0], loaders.num_batches[0]):
-            progress.is_last_batch = last
-            if not self._run_batch(step, batch) or self._epoch_is_over():
-                break
+        if not self._epoch_is_over():
+            for batch, last in batches(loaders.loaders[0], loaders.num_batches[0]):
+                progress.is_last_batch = last or progress.batch + 1 >= loaders.num_batches[0]
+                if not self._run_batch(step, batch) or self._epoch_is_over():
+                    break
         metrics.finish_batches()
         progress.epochs_trained += 1
         progress.epoch_started = False
@@ -162,6 +174,7 @@ class FitLoop:
         batch = trainer._transfer(batch, 0)
         progress.batch += 1
         progress.total_batches += 1
+        progress.validated = False
         control.step = progress.global_step
         outputs: dict[str, Any] = {}
         if batch is None:
@@ -178,17 +191,13 @@ class FitLoop:
         self._step_schedulers("step", plateau=False)
         if self._all_batches_ready:
             self._step_schedulers("epoch", plateau=False)
+        progress.batch_trained = progress.batch
         fire.on_train_batch_end(trainer, module, outputs, batch, batch_idx)
         trainer._metrics.finish_batch()
-        progress.batch_done += 1
         trainer._outlets.update_train_step_metrics()
         if control.pending and control.take_stop_epoch():
             progress.is_last_batch = True
-        if self._validation_due():
-            self._validate()
-        self._step_schedulers("step", plateau=True)
-        if self._stepping:
-            progress.logging_step += 1
+        self._finish_batch()
         if trainer.should_stop:
             trainer._outlets.save()
         if control.pending:
@@ -199,8 +208,31 @@ class FitLoop:
             raise SIGTERMException
         return True
 
+    def _finish_batch(self) -> None:
+        """What follows ``on_train_batch_end``: the validation, if one is due, and schedulers that want its result.
+
+        Also called first in a run that goes on from a checkpoint: what was saved in ``on_train_batch_end``, or while
+        validating, had this still before it.
+        """
+        progress = self._trainer.progress
+        if not progress.validated and self._validation_due():
+            self._validate()
+        self._step_schedulers("step", plateau=True)
+        if self._stepping:
+            progress.logging_step += 1
+        progress.batch_done = progress.batch
+
     # -- questions that the loop asks itself -------------------------------------------------------------------------
 
+    @property
+    def _cut_by_steps(self) -> bool:
+        """Whether the checkpoint is of a run that ``max_steps`` ended inside an epoch.
+
+        A run that counts in steps goes on with the batch that was next, one that counts in epochs with a new epoch.
+        """
+        progress = self._trainer.progress
+        inside = 0 < progress.batch_done < self._num_batches and not progress.is_last_batch and not progress.epoch_started
+        return inside and self._trainer.ckpt_path is not None and self.max_epochs == -1
     @property
     def _all_batches_ready(self) -> bool:
         """Whether the current batch is the last of its epoch."""

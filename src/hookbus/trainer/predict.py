@@ -13,11 +13,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import torch
+
+from hookbus.engine.device import move_to
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer.data import Loaders, batches, evaluation_loaders
 from hookbus.trainer.evaluate import _check_dataloader_idx, _without_gradients
+from hookbus.trainer.samples import SampleIndices, with_last_batch
 
 if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
@@ -31,17 +36,21 @@ class PredictionLoop:
 
     Attributes:
         loaders: the loaders, None until they were asked for.
-        predictions: a list per loader of what each batch gave.
-        epoch_batch_indices: a list per loader of the sample indices of each batch, where they can be known.
-        return_predictions: whether predictions are kept at all.
+        predictions: a list per loader of what each batch gave, on the CPU.
+        current_batch_indices: the indices in the dataset of the samples of the current batch; empty if not known.
+        epoch_batch_indices: a list per loader of these for each batch; empty for a loader where they are not known.
+        return_predictions: whether ``Trainer.predict`` returns the predictions.
+        keep_predictions: whether predictions and indices are kept until the end; who needs them sets this in
+            ``on_predict_start``. They are if they are returned.
     """
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self.loaders: Loaders | None = None
         self.predictions: list[list[Any]] = []
-        self.epoch_batch_indices: list[list[list[int]]] = []
-        self.return_predictions = True
+        self.current_batch_indices: list[Any] = []
+        self.epoch_batch_indices: list[list[list[Any]]] = []
+        self.return_predictions = self.keep_predictions = True
 
     @property
     def num_batches(self) -> list[int | float]:
@@ -63,7 +72,11 @@ class PredictionLoop:
                 "predict needs data: pass dataloaders or a datamodule, or define predict_dataloader() in the module or a "
                 f"plugin; {type(trainer.lightning_module).__name__} has none"
             )
-        self.loaders = evaluation_loaders("predict", answer, trainer.settings.limit_predict_batches)
+        limit = trainer.settings.limit_predict_batches
+        self.loaders = evaluation_loaders("predict", answer, limit)
+        whole = [with_last_batch(loader) for loader in self.loaders.loaders]
+        if any(new is not old for new, old in zip(whole, self.loaders.loaders, strict=True)):
+            self.loaders = replace(evaluation_loaders("predict", whole, limit), given=self.loaders.given)
         trainer._participants.read_module(several_loaders=len(self.loaders.loaders) > 1)
         _check_dataloader_idx(trainer.lightning_module, "predict", "predict", len(self.loaders.loaders))
 
@@ -79,6 +92,7 @@ class PredictionLoop:
         with _without_gradients(self._trainer.settings.inference_mode):
             self._run(self.loaders)
         if not self.return_predictions:
+            self.predictions = []
             return None
         return self.predictions[0] if len(self.predictions) == 1 else self.predictions
 
@@ -88,11 +102,15 @@ class PredictionLoop:
         trainer._participants.sync()
         fire.on_predict_model_eval(trainer, module)
         self.predictions = [[] for _ in loaders.loaders]
+        self.epoch_batch_indices = [[] for _ in loaders.loaders]
+        self.keep_predictions = self.return_predictions
         fire.on_predict_start(trainer, module)
         fire.on_predict_epoch_start(trainer, module)
         for index, loader in enumerate(loaders.loaders):
             trainer._dataloader_idx = index
-            for batch_idx, (batch, _) in enumerate(batches(loader, loaders.num_batches[index])):
+            samples = SampleIndices(loader)
+            for batch_idx, (batch, _) in enumerate(batches(samples.loader, loaders.num_batches[index])):
+                self.current_batch_indices = samples.of_next_batch()
                 self._run_batch(batch, batch_idx, index)
         trainer._dataloader_idx = None
         fire.on_predict_epoch_end(trainer, module)
@@ -107,6 +125,8 @@ class PredictionLoop:
             outputs = fire.predict_step(trainer, module, batch, batch_idx, dataloader_idx)
         if outputs is None:
             trainer._warn_once("predict_step returned None for a batch; return the prediction, or ignore this")
+        if self.keep_predictions and self.current_batch_indices:
+            self.epoch_batch_indices[dataloader_idx].append(self.current_batch_indices)
         fire.on_predict_batch_end(trainer, module, outputs, batch, batch_idx, dataloader_idx)
-        if self.return_predictions:
-            self.predictions[dataloader_idx].append(outputs)
+        if self.keep_predictions:
+            self.predictions[dataloader_idx].append(move_to(outputs, torch.device("cpu")))

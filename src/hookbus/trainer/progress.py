@@ -17,8 +17,10 @@ class Progress:
         logging_step: batches that ended with a step; the step that loggers are given, one per batch however many
             optimisers a module has.
         batch: training batches begun in the current epoch.
-        batch_done: those of them that are finished, their ``on_train_batch_end`` included.
+        batch_trained: those of them that were trained on; ahead of ``batch_done`` from ``on_train_batch_end`` on.
+        batch_done: those of them with which everything is done, a validation that was due included.
         total_batches: training batches begun in the whole run.
+        validated: whether the validation that is due after the current batch has got as far as ``on_validation_end``.
         epoch_started: whether the current epoch's ``on_train_epoch_start`` was called.
         is_last_batch: whether the current training batch is the last of its epoch.
     """
@@ -28,8 +30,10 @@ class Progress:
     global_step: int = 0
     logging_step: int = 0
     batch: int = 0
+    batch_trained: int = 0
     batch_done: int = 0
     total_batches: int = 0
+    validated: bool = False
     epoch_started: bool = False
     is_last_batch: bool = False
 
@@ -40,14 +44,20 @@ class Progress:
 
     @property
     def mid_epoch(self) -> bool:
-        """Whether some but not all batches of the current epoch are done."""
-        return self.epoch_started and self.batch > 0 and not self.is_last_batch
+        """Whether batches of the current epoch were trained on, and it is not over."""
+        return self.epoch_started and self.batch_trained > 0
 
-    def begin_epoch(self) -> None:
-        """Set the counters of batches back for a new epoch."""
-        self.batch = self.batch_done = 0
+    def begin_epoch(self, *, keep_batches: bool = False) -> None:
+        """Set the counters of batches back for a new epoch, unless they are to be kept."""
+        if not keep_batches:
+            self.batch = self.batch_trained = self.batch_done = 0
         self.is_last_batch = False
         self.epoch_started = True
+
+    def drop_batch(self) -> None:
+        """Forget a batch that was begun and never trained on, so that it is taken again."""
+        self.total_batches -= self.batch - self.batch_trained
+        self.batch = self.batch_trained
 
     def state_dict(self) -> dict[str, Any]:
         """The counters as plain numbers."""

@@ -181,6 +181,7 @@ class Trainer(TrainerView):
         self._begin(TrainerFn.FITTING, model, data, datamodule)
         self.control.reset()
         self.fit_loop.loaders = self.fit_loop.val_loop.loaders = None
+        self.progress.epoch_started = False  # what an exception left unfinished is begun anew
         self._enter(self.fit_loop.run, RunningStage.TRAINING, ckpt_path, weights_only)
 
     def validate(

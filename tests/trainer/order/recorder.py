@@ -100,8 +100,11 @@ class Recording:
         self._counters = "@None/0/0"
 
     def add(self, word: str) -> None:
-        """Write a word, after the counters if they have changed."""
-        counters = self._read_counters()
+        """Write a word, after the counters if they have changed.
+
+        Lightning restores the counters of a checkpoint after ``on_fit_start``, hookbus before: they are not looked at there.
+        """
+        counters = self._counters if word.endswith("on_fit_start") else self._read_counters()
         if counters != self._counters:
             self._counters = counters
             self.words.append(counters)

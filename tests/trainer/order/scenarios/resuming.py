@@ -186,6 +186,19 @@ def resume_saved_on_an_error(bench: Bench) -> None:
 
 
 @scenario
+def resume_saved_in_train_epoch_end_by_steps(bench: Bench) -> None:
+    first = {"callbacks": [_saves_in(bench, "on_train_epoch_end")], "max_steps": 6}
+    _resume(bench, {"train": 4, "val": 1}, first, {"max_steps": 11})
+
+
+@scenario
+def resume_saved_in_validation_end_with_logger(bench: Bench) -> None:
+    first = {"callbacks": [_saves_in(bench, "on_validation_end", epoch=0)], "max_epochs": 1, "val_check_interval": 2}
+    second = {"logger": bench.logger(), "log_every_n_steps": 1, "val_check_interval": 2}
+    _resume(bench, {"train": 5, "val": 1}, first, second)
+
+
+@scenario
 def resume_after_max_steps_with_epochs(bench: Bench) -> None:
     _resume(bench, {"train": 4, "val": 1}, {"max_steps": 2}, {"max_epochs": 2})
 
