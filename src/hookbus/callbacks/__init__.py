@@ -7,33 +7,85 @@ from typing import TYPE_CHECKING, Any
 
 #: Where each public name lives.
 _HOMES = {
+    "BasePredictionWriter": "hookbus.callbacks.prediction_writer",
     "Callback": "hookbus.callback",
     "Checkpoint": "hookbus.callbacks.checkpoint",
+    "DeviceStatsMonitor": "hookbus.callbacks.device_stats_monitor",
     "EarlyStopping": "hookbus.callbacks.early_stopping",
+    "GradientAccumulationScheduler": "hookbus.callbacks.gradient_accumulation_scheduler",
+    "LambdaCallback": "hookbus.callbacks.lambda_function",
+    "LearningRateMonitor": "hookbus.callbacks.lr_monitor",
     "ModelCheckpoint": "hookbus.callbacks.model_checkpoint",
+    "ModelSummary": "hookbus.callbacks.model_summary",
+    "OnExceptionCheckpoint": "hookbus.callbacks.on_exception_checkpoint",
     "PlainProgress": "hookbus.callbacks.progress",
     "ProgressBar": "hookbus.callbacks.progress",
+    "RichModelSummary": "hookbus.callbacks.rich_model_summary",
     "RichProgressBar": "hookbus.callbacks.progress",
+    "SpikeDetection": "hookbus.callbacks.spike",
+    "TQDMProgressBar": "hookbus.callbacks.progress.tqdm_bar",
+    "ThroughputMonitor": "hookbus.callbacks.throughput_monitor",
     "TimedProgressBar": "hookbus.callbacks.progress",
+    "Timer": "hookbus.callbacks.timer",
 }
-_SUBMODULES = ("checkpoint", "early_stopping", "model_checkpoint", "progress")
+_SUBMODULES = (
+    "checkpoint",
+    "device_stats_monitor",
+    "early_stopping",
+    "gradient_accumulation_scheduler",
+    "lambda_function",
+    "lr_monitor",
+    "model_checkpoint",
+    "model_summary",
+    "on_exception_checkpoint",
+    "prediction_writer",
+    "progress",
+    "rich_model_summary",
+    "spike",
+    "throughput_monitor",
+    "timer",
+)
 
 if TYPE_CHECKING:
     from hookbus.callback import Callback
     from hookbus.callbacks.checkpoint import Checkpoint
+    from hookbus.callbacks.device_stats_monitor import DeviceStatsMonitor
     from hookbus.callbacks.early_stopping import EarlyStopping
+    from hookbus.callbacks.gradient_accumulation_scheduler import GradientAccumulationScheduler
+    from hookbus.callbacks.lambda_function import LambdaCallback
+    from hookbus.callbacks.lr_monitor import LearningRateMonitor
     from hookbus.callbacks.model_checkpoint import ModelCheckpoint
+    from hookbus.callbacks.model_summary import ModelSummary
+    from hookbus.callbacks.on_exception_checkpoint import OnExceptionCheckpoint
+    from hookbus.callbacks.prediction_writer import BasePredictionWriter
     from hookbus.callbacks.progress import PlainProgress, ProgressBar, RichProgressBar, TimedProgressBar
+    from hookbus.callbacks.progress.tqdm_bar import TQDMProgressBar
+    from hookbus.callbacks.rich_model_summary import RichModelSummary
+    from hookbus.callbacks.spike import SpikeDetection
+    from hookbus.callbacks.throughput_monitor import ThroughputMonitor
+    from hookbus.callbacks.timer import Timer
 
 __all__ = [
+    "BasePredictionWriter",
     "Callback",
     "Checkpoint",
+    "DeviceStatsMonitor",
     "EarlyStopping",
+    "GradientAccumulationScheduler",
+    "LambdaCallback",
+    "LearningRateMonitor",
     "ModelCheckpoint",
+    "ModelSummary",
+    "OnExceptionCheckpoint",
     "PlainProgress",
     "ProgressBar",
+    "RichModelSummary",
     "RichProgressBar",
+    "SpikeDetection",
+    "TQDMProgressBar",
+    "ThroughputMonitor",
     "TimedProgressBar",
+    "Timer",
 ]
 
 

@@ -7,6 +7,7 @@ the last look), ``cpu_vm_percent`` (memory in use) and ``cpu_swap_percent``; tho
 
 from __future__ import annotations
 
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -140,7 +141,7 @@ class DeviceStatsMonitor(Callback):
 
 def cpu_figures() -> dict[str, float]:
     """Percent of this machine's cores, memory and swap space in use."""
-    import psutil
+    psutil = import_module("psutil")
 
     return {
         "cpu_vm_percent": psutil.virtual_memory().percent,

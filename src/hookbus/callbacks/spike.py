@@ -146,7 +146,9 @@ def _check(mode: Any, window: Any, warmup: Any, atol: Any, rtol: Any) -> None:
         if not isinstance(number, int) or isinstance(number, bool) or number < least:
             raise MisconfigurationException(f"{name} must be a whole number of {least} or more, got {number!r}")
     if atol is None and rtol is None:
-        raise MisconfigurationException("atol and rtol are both None, so every loss that rises would be a spike; give one")
+        raise MisconfigurationException(
+            "atol and rtol are both None, so every loss that rises would be a spike; give one"
+        )
     for name, bound in (("atol", atol), ("rtol", rtol)):
         if bound is not None and not (isinstance(bound, (int, float)) and math.isfinite(bound)):
             raise MisconfigurationException(f"{name} must be a number or None, got {bound!r}")

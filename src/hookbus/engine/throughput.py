@@ -134,7 +134,9 @@ class Throughput:
 
 
 def measure_flops(
-    model: torch.nn.Module, forward_fn: Callable[[], Tensor], loss_fn: Callable[[Tensor], Tensor] | None = None
+    model: torch.nn.Module,  # noqa: ARG001 - see below
+    forward_fn: Callable[[], Tensor],
+    loss_fn: Callable[[Tensor], Tensor] | None = None,
 ) -> int:
     """Floating-point operations of one forward pass, as ``torch.utils.flop_counter`` counts them.
 

@@ -149,6 +149,8 @@ class EvaluationLoop:
         trainer._metrics.finish_batch()
         trainer._outlets.update_eval_step_metrics(self._seen[dataloader_idx])
         self._seen[dataloader_idx] += 1
+        if trainer.received_sigterm:
+            raise SIGTERMException
 
     def _restore_modes(self, modes: dict[torch.nn.Module, bool]) -> None:
         trainer, hook = self._trainer, f"on_{self._word}_model_train"

@@ -118,6 +118,8 @@ class FitLoop:
         go_on = self._cut_by_steps
         if not go_on:
             progress.epoch = progress.epochs_trained
+        elif progress.epoch < progress.epochs_trained:  # saved in on_train_epoch_end: it is that epoch that goes on
+            progress.epochs_trained, progress.epoch_started = progress.epoch, True
         self.load_validation_data()
         trainer._metrics.start("train")
         fire.on_train_start(trainer, module)

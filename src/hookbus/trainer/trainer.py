@@ -302,7 +302,8 @@ class Trainer(TrainerView):
     @loggers.setter
     def loggers(self, loggers: Sequence[Any] | None) -> None:
         for logger in self._loggers:
-            self.bus.unregister(logger)
+            if self.bus.is_registered(logger):  # not if its name is blocked
+                self.bus.unregister(logger)
         self._loggers = list(loggers or ())
         for logger in self._loggers:
             self.bus.register(

@@ -19,7 +19,6 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2]))
 
 import torch  # noqa: E402
-
 from tests.callbacks.data.scenarios_batch_a import SCENARIOS, Library  # noqa: E402
 
 FILE = HERE / "batch_a.json"

@@ -102,9 +102,11 @@ class Recording:
     def add(self, word: str) -> None:
         """Write a word, after the counters if they have changed.
 
-        Lightning restores the counters of a checkpoint after ``on_fit_start``, hookbus before: they are not looked at there.
+        Lightning restores the counters of a checkpoint after ``on_fit_start`` and the first words to the loggers, hookbus
+        before: they are not looked at there.
         """
-        counters = self._counters if word.endswith("on_fit_start") else self._read_counters()
+        early = word.endswith("on_fit_start") or word.startswith("logger.")
+        counters = self._counters if early else self._read_counters()
         if counters != self._counters:
             self._counters = counters
             self.words.append(counters)

@@ -1,0 +1,183 @@
+"""``TQDMProgressBar``: bars drawn with the package tqdm, which is an optional extra."""
+
+from __future__ import annotations
+
+import math
+import sys
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from hookbus.callbacks.progress.timed import Meter, TimedProgressBar, metric_text
+from hookbus.errors import MisconfigurationException, MissingExtraError
+
+
+class TQDMProgressBar(TimedProgressBar):
+    """A bar for the epoch, and one for an evaluation while that runs.
+
+    The bars are made by ``init_train_tqdm`` and its like, which a subclass may override to change them; a notebook gets
+    tqdm's own kind of bars. They need the package tqdm: ``pip install "hookbus[tqdm]"``.
+
+    Args:
+        refresh_rate: 0 shows nothing; any other number is accepted for scripts written for Lightning, where it counts
+            batches: here the bar refreshes by time.
+        process_position: how many other bars stand above these.
+        leave: leave a bar behind for each epoch.
+
+    Raises:
+        MisconfigurationException: a number is negative.
+        MissingExtraError: tqdm is not installed.
+
+    Example:
+        >>> from hookbus.callbacks import TQDMProgressBar
+        >>> class Short(TQDMProgressBar):
+        ...     def init_train_tqdm(self):
+        ...         bar = super().init_train_tqdm()
+        ...         bar.ncols = 60
+        ...         return bar
+    """
+
+    BAR_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}, {rate_noinv_fmt}{postfix}]"
+
+    def __init__(self, refresh_rate: int = 1, process_position: int = 0, leave: bool = False) -> None:
+        super().__init__()
+        for name, value in (("refresh_rate", refresh_rate), ("process_position", process_position)):
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise MisconfigurationException(f"{name} must be a whole number of 0 or more, got {value!r}")
+        if find_spec("tqdm") is None:
+            raise MissingExtraError(
+                'TQDMProgressBar draws with the package tqdm, which is not installed: pip install "hookbus[tqdm]", or use '
+                "RichProgressBar",
+                name="tqdm",
+            )
+        self._refresh_rate = refresh_rate
+        self._process_position = process_position
+        self._leave = leave
+        self._bars: dict[str, Any] = {}
+        self._epoch: str | None = None
+        if refresh_rate == 0:
+            self.disable()
+
+    @property
+    def refresh_rate(self) -> int:
+        """As given."""
+        return self._refresh_rate
+
+    @property
+    def process_position(self) -> int:
+        """As given."""
+        return self._process_position
+
+    @property
+    def is_enabled(self) -> bool:
+        """Whether anything is shown."""
+        return super().is_enabled and self._refresh_rate > 0
+
+    # --- the bars -----------------------------------------------------------------------------------------------------
+
+    @property
+    def train_progress_bar(self) -> Any:
+        """The bar of the training.
+
+        Raises:
+            TypeError: there is none, as for the bars below.
+        """
+        return self._bar("train")
+
+    @property
+    def val_progress_bar(self) -> Any:
+        """The bar of the validation or sanity check."""
+        return self._bar("sanity" if "sanity" in self._bars else "validate")
+
+    @property
+    def test_progress_bar(self) -> Any:
+        """The bar of the test."""
+        return self._bar("test")
+
+    @property
+    def predict_progress_bar(self) -> Any:
+        """The bar of the prediction."""
+        return self._bar("predict")
+
+    def _bar(self, kind: str) -> Any:
+        if kind not in self._bars:
+            raise TypeError(f"{type(self).__name__} has no {kind} bar now: it is made when its loop is first shown")
+        return self._bars[kind]
+
+    def init_sanity_tqdm(self) -> Any:
+        """Make the bar of the sanity check."""
+        return self._make(self.sanity_check_description, leave=False)
+
+    def init_train_tqdm(self) -> Any:
+        """Make the bar of the training."""
+        return self._make(self.train_description, smoothing=0)
+
+    def init_validation_tqdm(self) -> Any:
+        """Make the bar of a validation; within a fit it stands below that of the training, and goes away."""
+        below = self._train is not None
+        return self._make(self.validation_description, below=below, leave=not below)
+
+    def init_test_tqdm(self) -> Any:
+        """Make the bar of a test."""
+        return self._make(self.test_description)
+
+    def init_predict_tqdm(self) -> Any:
+        """Make the bar of a prediction."""
+        return self._make(self.predict_description, smoothing=0)
+
+    def _make(self, description: str, *, below: bool = False, leave: bool = True, **options: Any) -> Any:
+        return import_module("tqdm.auto").tqdm(
+            desc=description,
+            position=2 * self._process_position + below,
+            leave=leave,
+            dynamic_ncols=True,
+            file=sys.stdout,
+            bar_format=self.BAR_FORMAT,
+            **options,
+        )
+
+    # --- drawing ------------------------------------------------------------------------------------------------------
+
+    def _draw(self, meter: Meter, metrics: dict[str, Any], *, final: bool) -> None:
+        if self._leave and meter.kind == "train" and self._epoch not in (None, meter.description):
+            self._close("train")
+        bar = self._bars.get(meter.kind)
+        if bar is None:
+            name = {"validate": "validation"}.get(meter.kind, meter.kind)
+            bar = self._bars[meter.kind] = getattr(self, f"init_{name}_tqdm")()
+        total = meter.total if math.isfinite(meter.total) else None
+        if meter.kind == "train" and self._epoch != meter.description:
+            self._epoch = meter.description
+            bar.reset(total)
+            bar.initial = meter.first  # batches done before a resumed epoch began do not count for the speed
+        bar.total, bar.n = total, meter.done
+        bar.set_description(meter.description.rstrip(), refresh=False)
+        if metrics and meter.kind == "train":
+            texts = {name: metric_text(value) for name, value in metrics.items()}
+            bar.set_postfix(texts, refresh=False)
+        bar.refresh()
+
+    def _end_meter(self, meter: Meter) -> None:
+        self._close(meter.kind)
+
+    def _stop_display(self) -> None:
+        for kind in list(self._bars):
+            self._close(kind)
+        self._epoch = None
+
+    def _close(self, kind: str) -> None:
+        bar = self._bars.pop(kind, None)
+        if bar is not None:
+            bar.close()
+
+    def print(self, *args: Any, sep: str = " ", **kwargs: Any) -> None:
+        """Print above the bars."""
+        bar = next(iter(self._bars.values()), None)
+        if bar is None:
+            super().print(*args, sep=sep, **kwargs)
+        else:
+            bar.write(sep.join(map(str, args)), **kwargs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Bars hold locks and files, which cannot go to another process.
+        return {**self.__dict__, "_bars": {}, "_shown": False}
