@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hookbus.callback import Callback
+from hookbus.callbacks import EarlyStopping, ModelCheckpoint
 from hookbus.callbacks.progress import PlainProgress, ProgressBar
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer import roster
@@ -105,3 +106,24 @@ def test_a_bar_of_the_module_is_the_only_one():
         pass
 
     assert roster.with_model_callbacks([Bar()], [[mine]]) == [mine]
+
+
+def test_a_checkpoint_callback_is_added_where_there_is_none():
+    assert [type(c) for c in roster.with_checkpoint([], None, barebones=False)] == [ModelCheckpoint]
+    mine = ModelCheckpoint()
+    assert roster.with_checkpoint([mine], None, barebones=False) == [mine]
+    assert roster.with_checkpoint([], False, barebones=False) == []
+    assert roster.with_checkpoint([], None, barebones=True) == []
+
+
+def test_checkpointing_switched_off_and_passed_is_refused():
+    with pytest.raises(MisconfigurationException, match="enable_checkpointing=False, but ModelCheckpoint"):
+        roster.with_checkpoint([ModelCheckpoint()], False, barebones=False)
+
+
+def test_two_of_a_kind_get_keys_of_their_own():
+    twins = [EarlyStopping("loss"), EarlyStopping("loss"), EarlyStopping("other")]
+    for _ in range(2):  # again, as at every boundary
+        roster.number_twins(twins)
+        assert len({callback.state_key for callback in twins}) == 3
+    assert twins[0].state_key == EarlyStopping("loss").state_key

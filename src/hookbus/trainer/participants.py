@@ -87,6 +87,7 @@ class Participants:
         changed = len(self._seen) != len(callbacks) or any(
             old is not new for old, new in zip(self._seen, callbacks, strict=True)
         )
+        roster.number_twins(callbacks)
         trainer.bus.sync("callback", callbacks, source="callbacks=[…]")
         self._seen, self._list = list(callbacks), callbacks
         if trainer.lightning_module is not None and trainer.bus.has_plugin("module"):

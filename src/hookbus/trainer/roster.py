@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from hookbus.callbacks import Checkpoint, ModelCheckpoint
 from hookbus.callbacks.progress import ProgressBar, default_progress_bar
 from hookbus.dialects.callback import is_callback
 from hookbus.errors import MisconfigurationException
@@ -51,18 +52,27 @@ def given(callbacks: Any) -> list[Any]:
     return listed
 
 
-def assembled(callbacks: Any, discovered: Sequence[Any], *, bar: bool | None, barebones: bool) -> list[Any]:
+def assembled(
+    callbacks: Any,
+    discovered: Sequence[Any],
+    *,
+    bar: bool | None,
+    checkpointing: bool | None = False,
+    barebones: bool,
+) -> list[Any]:
     """``trainer.callbacks`` as it begins.
 
     Args:
         callbacks: what the user passed.
         discovered: callbacks of installed plugins; a progress bar among them gives way to the user's.
         bar: ``enable_progress_bar``.
+        checkpointing: ``enable_checkpointing``.
         barebones: whether everything optional is off.
     """
     own = given(callbacks)
     listed = without_surplus_bars([*own, *discovered], own)
-    return ordered(with_progress_bar(listed, bar, barebones=barebones))
+    listed = with_progress_bar(listed, bar, barebones=barebones)
+    return ordered(with_checkpoint(listed, checkpointing, barebones=barebones))
 
 
 def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: bool) -> list[Any]:
@@ -87,6 +97,33 @@ def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: 
             warnings.warn(f"enable_progress_bar=False: {type(bars[0]).__name__} is left out", UserWarning, stacklevel=3)
         return [c for c in callbacks if c not in bars]
     return callbacks if bars else [*callbacks, default_progress_bar()]
+
+
+def with_checkpoint(callbacks: list[Any], enabled: bool | None, *, barebones: bool) -> list[Any]:
+    """With a ModelCheckpoint, unless there is a callback that saves checkpoints, or none is wanted.
+
+    Raises:
+        MisconfigurationException: checkpointing is switched off, and a ModelCheckpoint was passed.
+    """
+    savers = [c for c in callbacks if isinstance(c, Checkpoint)]
+    if enabled is False and savers:
+        raise MisconfigurationException(
+            f"enable_checkpointing=False, but {type(savers[0]).__name__} is among the callbacks: drop one of the two"
+        )
+    if savers or enabled is False or (barebones and enabled is None):
+        return callbacks
+    return [*callbacks, ModelCheckpoint()]
+
+
+def number_twins(callbacks: Iterable[Any]) -> None:
+    """Tell callbacks of one ``state_key`` apart, where their class provides for it with an attribute ``twin``."""
+    seen: dict[str, int] = {}
+    for callback in callbacks:
+        if isinstance(getattr(type(callback), "twin", None), int):
+            callback.twin = 0
+            key = callback.state_key
+            callback.twin = seen.get(key, 0)
+            seen[key] = callback.twin + 1
 
 
 def without_surplus_bars(callbacks: Sequence[Any], favoured: Sequence[Any]) -> list[Any]:

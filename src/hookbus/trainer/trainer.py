@@ -142,7 +142,11 @@ class Trainer(TrainerView):
         self.bus.set_rank(self.strategy.global_rank)
         self._loggers: list[Any] = []
         self.callbacks: list[Any] = roster.assembled(
-            callbacks, adopt_discovered(self.bus), bar=enable_progress_bar, barebones=self.settings.barebones
+            callbacks,
+            adopt_discovered(self.bus),
+            bar=enable_progress_bar,
+            checkpointing=False if self.settings.fast_dev_run and not enable_checkpointing else enable_checkpointing,
+            barebones=self.settings.barebones,
         )
         self._participants = Participants(self)
         self._participants.sync()
