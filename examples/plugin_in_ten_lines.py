@@ -47,7 +47,7 @@ class Line(hookbus.LightningModule):
 def main() -> BackwardClock:
     """Train with the plugin; returns it."""
     clock = BackwardClock()
-    trainer = hookbus.Trainer(max_epochs=2, plugins=[clock], logger=False)
+    trainer = hookbus.Trainer(max_epochs=2, plugins=[clock], logger=False, enable_checkpointing=False)
     trainer.fit(Line(), torch.linspace(-1, 1, 320).view(20, 16, 1))
 
     print(

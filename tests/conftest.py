@@ -30,10 +30,17 @@ class MakeDistribution(Protocol):
 
 
 @pytest.fixture(autouse=True)
-def _no_plugin_settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A developer's own settings must not reach the tests."""
-    for name in [name for name in os.environ if name.startswith("HOOKBUS_")]:
-        monkeypatch.delenv(name)
+def _no_plugin_settings() -> Iterator[None]:
+    """A developer's own settings must not reach the tests, nor those of one test the next."""
+    own = _settings()
+    yield
+    _settings()
+    os.environ.update(own)
+
+
+def _settings() -> dict[str, str]:
+    """The variables that hookbus reads, taken out of the environment."""
+    return {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("HOOKBUS_")}
 
 
 @pytest.fixture(autouse=True)

@@ -63,6 +63,8 @@ class SpikeDetection(Callback):
 
     role: ClassVar[str] = "mutator"
 
+    twin = 0
+
     def __init__(
         self,
         mode: Literal["min", "max"] = "min",
@@ -84,6 +86,11 @@ class SpikeDetection(Callback):
         self.bad_batches: list[int] = []
         self.last_val = 0.0
         self._recent: deque[float] = deque(maxlen=window)
+
+    @property
+    def state_key(self) -> str:
+        """The class's name; from the second callback of the class on with a number."""
+        return f"{super().state_key}#{self.twin + 1}" if self.twin else super().state_key
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

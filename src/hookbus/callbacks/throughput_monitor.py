@@ -60,6 +60,8 @@ class ThroughputMonitor(Callback):
 
     role: ClassVar[str] = "monitor"
 
+    twin = 0
+
     def __init__(
         self,
         batch_size_fn: Callable[[Any], int],
@@ -88,6 +90,11 @@ class ThroughputMonitor(Callback):
         self._stages: dict[str, _Stage] = {}
         self._moments = LogMoments()
         self._evaluated: dict[str, int] = {}
+
+    @property
+    def state_key(self) -> str:
+        """The class's name; from the second callback of the class on with a number."""
+        return f"{super().state_key}#{self.twin + 1}" if self.twin else super().state_key
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Begin with nothing counted."""

@@ -51,6 +51,8 @@ class Timer(Callback):
 
     role: ClassVar[str] = "mutator"
 
+    twin = 0
+
     def __init__(
         self,
         duration: str | timedelta | dict[str, int] | None = None,
@@ -70,6 +72,11 @@ class Timer(Callback):
         self._start_time: dict[str, float | None] = dict.fromkeys(_STAGES)
         self._end_time: dict[str, float | None] = dict.fromkeys(_STAGES)
         self._offset: float = 0
+
+    @property
+    def state_key(self) -> str:
+        """The class's name; from the second callback of the class on with a number."""
+        return f"{super().state_key}#{self.twin + 1}" if self.twin else super().state_key
 
     # -- looking at the time -------------------------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ class EvaluationLoop:
         getattr(fire, f"on_{word}_batch_end")(trainer, module, outputs, batch, batch_idx, dataloader_idx)
         trainer._metrics.finish_batch()
         trainer._outlets.update_eval_step_metrics(self._seen[dataloader_idx])
-        self._seen[dataloader_idx] += 1
+        self._seen[dataloader_idx] += not trainer.sanity_checking
         if trainer.received_sigterm:
             raise SIGTERMException
 

@@ -189,7 +189,10 @@ class FitLoop:
                 return False
             if control.pending and control.take_skip():
                 return True
-            outputs = step(batch, batch_idx, self._stepping)
+            stepping = self._stepping
+            outputs = step(batch, batch_idx, stepping)
+            if stepping:
+                progress.batch_stepped = progress.batch
         self._step_schedulers("step", plateau=False)
         if self._all_batches_ready:
             self._step_schedulers("epoch", plateau=False)
@@ -244,7 +247,9 @@ class FitLoop:
     @property
     def _stepping(self) -> bool:
         """Whether the current batch ends an accumulation window; the last batch of an epoch always does."""
-        return self._trainer.progress.batch % self._trainer.accumulate_grad_batches == 0 or self._all_batches_ready
+        progress = self._trainer.progress
+        window = progress.batch - progress.batch_stepped  # 0 once the optimiser has stepped
+        return window == 0 or window >= self._trainer.accumulate_grad_batches or self._all_batches_ready
 
     def _should_accumulate(self) -> bool:
         """Lightning's name for "the current batch does not end in an optimiser step"; callbacks in the wild ask this."""

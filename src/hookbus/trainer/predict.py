@@ -86,6 +86,7 @@ class PredictionLoop:
         Returns:
             What each batch gave: one list for one loader, a list of lists for several; None if not to be returned.
         """
+        self._trainer._metrics.reset()
         self.load_data()
         if self.loaders is None or sum(self.num_batches) == 0:
             return [] if self.return_predictions else None

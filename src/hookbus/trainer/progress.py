@@ -19,6 +19,8 @@ class Progress:
         batch: training batches begun in the current epoch.
         batch_trained: those of them that were trained on; ahead of ``batch_done`` from ``on_train_batch_end`` on.
         batch_done: those of them with which everything is done, a validation that was due included.
+        batch_stepped: batches begun in the current epoch when the optimiser last stepped: an accumulation window begins
+            with the next one.
         total_batches: training batches begun in the whole run.
         validated: whether the validation that is due after the current batch has got as far as ``on_validation_end``.
         epoch_started: whether the current epoch's ``on_train_epoch_start`` was called.
@@ -32,6 +34,7 @@ class Progress:
     batch: int = 0
     batch_trained: int = 0
     batch_done: int = 0
+    batch_stepped: int = 0
     total_batches: int = 0
     validated: bool = False
     epoch_started: bool = False
@@ -50,7 +53,7 @@ class Progress:
     def begin_epoch(self, *, keep_batches: bool = False) -> None:
         """Set the counters of batches back for a new epoch, unless they are to be kept."""
         if not keep_batches:
-            self.batch = self.batch_trained = self.batch_done = 0
+            self.batch = self.batch_trained = self.batch_done = self.batch_stepped = 0
         self.is_last_batch = False
         self.epoch_started = True
 

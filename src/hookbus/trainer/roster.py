@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
+from datetime import timedelta
 from typing import Any
 
-from hookbus.callbacks import Checkpoint, ModelCheckpoint
+from hookbus.callbacks import Checkpoint, ModelCheckpoint, ModelSummary, Timer
+from hookbus.callbacks.model_summary import default_model_summary
 from hookbus.callbacks.progress import ProgressBar, default_progress_bar
 from hookbus.dialects.callback import is_callback
 from hookbus.errors import MisconfigurationException
@@ -58,6 +60,8 @@ def assembled(
     *,
     bar: bool | None,
     checkpointing: bool | None = False,
+    summary: bool | None = False,
+    max_time: timedelta | None = None,
     barebones: bool,
 ) -> list[Any]:
     """``trainer.callbacks`` as it begins.
@@ -67,11 +71,14 @@ def assembled(
         discovered: callbacks of installed plugins; a progress bar among them gives way to the user's.
         bar: ``enable_progress_bar``.
         checkpointing: ``enable_checkpointing``.
+        summary: ``enable_model_summary``.
+        max_time: the Trainer's argument.
         barebones: whether everything optional is off.
     """
     own = given(callbacks)
-    listed = without_surplus_bars([*own, *discovered], own)
+    listed = with_timer(without_surplus_bars([*own, *discovered], own), max_time)
     listed = with_progress_bar(listed, bar, barebones=barebones)
+    listed = with_model_summary(listed, summary, barebones=barebones)
     return ordered(with_checkpoint(listed, checkpointing, barebones=barebones))
 
 
@@ -97,6 +104,23 @@ def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: 
             warnings.warn(f"enable_progress_bar=False: {type(bars[0]).__name__} is left out", UserWarning, stacklevel=3)
         return [c for c in callbacks if c not in bars]
     return callbacks if bars else [*callbacks, default_progress_bar()]
+
+
+def with_timer(callbacks: list[Any], max_time: timedelta | None) -> list[Any]:
+    """With a Timer that ends the training after ``max_time``; one that was passed is taken in its place."""
+    if max_time is None:
+        return callbacks
+    if any(isinstance(c, Timer) for c in callbacks):
+        warnings.warn("max_time is ignored, as there is a Timer among the callbacks", UserWarning, stacklevel=4)
+        return callbacks
+    return [*callbacks, Timer(max_time)]
+
+
+def with_model_summary(callbacks: list[Any], enabled: bool | None, *, barebones: bool) -> list[Any]:
+    """With a model summary, unless there is one, or none is wanted; one that was passed stays in any case."""
+    if enabled is False or (barebones and enabled is None) or any(isinstance(c, ModelSummary) for c in callbacks):
+        return callbacks
+    return [*callbacks, default_model_summary()]
 
 
 def with_checkpoint(callbacks: list[Any], enabled: bool | None, *, barebones: bool) -> list[Any]:
@@ -145,6 +169,8 @@ def with_model_callbacks(callbacks: Sequence[Any], answers: Iterable[Any]) -> li
     brought: list[Any] = []
     for answer in answers:
         brought += given(answer)
+    if any(isinstance(c, ModelSummary) for c in brought):
+        callbacks = [c for c in callbacks if not (isinstance(c, ModelSummary) and c.standby)]
     types = {type(c) for c in brought}
     replaced = [c for c in callbacks if type(c) in types and not any(c is b for b in brought)]
     if replaced:

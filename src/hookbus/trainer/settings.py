@@ -21,7 +21,7 @@ class Settings:
 
     Attributes:
         max_epochs: upper bound of epochs; -1 for none.
-        min_epochs: epochs before which no early stop is honoured.
+        min_epochs: epochs before which no early stop is honoured; 1 if only ``min_steps`` is given.
         max_steps: upper bound of optimiser steps; -1 for none.
         min_steps: steps before which no early stop is honoured.
         max_time: wall-time limit of a fit.
@@ -99,7 +99,7 @@ def check(arguments: dict[str, Any]) -> Settings:
             f"got {every!r}"
         )
     interval = 1.0 if a["val_check_interval"] is None else a["val_check_interval"]
-    if every is None and isinstance(interval, float):
+    if every is None and isinstance(a["val_check_interval"], float):
         raise MisconfigurationException(
             f"with check_val_every_n_epoch=None, val_check_interval must be a number of batches (int), got {interval!r}: "
             "a share of an epoch has no meaning across epochs"
@@ -111,7 +111,7 @@ def check(arguments: dict[str, Any]) -> Settings:
         interval = _share("val_check_interval", interval, 1.0)
     return Settings(
         max_epochs=max_epochs,
-        min_epochs=_at_least("min_epochs", a["min_epochs"], 0),
+        min_epochs=_at_least("min_epochs", a["min_epochs"], 0, None if a["min_steps"] is None else 1),
         max_steps=max_steps,
         min_steps=_at_least("min_steps", a["min_steps"], 0),
         max_time=_duration(a["max_time"]),

@@ -24,6 +24,7 @@ from torch import Tensor
 from hookbus.errors import MisconfigurationException
 
 if TYPE_CHECKING:
+    from hookbus.trainer.settings import Settings
     from hookbus.trainer.trainer import Trainer
 
 _ANSWERS = 'a scalar tensor (the loss), a dictionary with the loss under "loss", or None to skip the update'
@@ -42,6 +43,8 @@ class AutomaticStep:
         self._module = trainer.lightning_module
         self._forward = trainer._precision.forward_context
         self._scale = trainer._precision.scale
+        # Whether the gradients are those of a window that goes on; else they are cleared first.
+        self._within = trainer.progress.batch > trainer.progress.batch_stepped
 
     def __call__(self, batch: Any, batch_idx: int, stepping: bool) -> dict[str, Any]:
         """Train on ``batch``.
@@ -61,13 +64,14 @@ class AutomaticStep:
         trainer, fire, module = self._trainer, self._fire, self._module
         optimizer, accumulate = trainer.optimizers[0], trainer.settings.accumulate_grad_batches
         outputs: dict[str, Any] | None = None
+        within, self._within = self._within, not stepping
 
         def closure() -> Tensor | None:
             nonlocal outputs
             with self._forward():
                 answer = fire.training_step(trainer, module, batch, batch_idx)
             loss, outputs = self._read(answer, accumulate)
-            if batch_idx % accumulate == 0:
+            if not within:
                 fire.on_before_zero_grad(trainer, module, optimizer)
                 fire.optimizer_zero_grad(trainer, module, trainer.current_epoch, batch_idx, optimizer)
             if loss is not None:
@@ -155,6 +159,25 @@ class ManualStep:
         raise MisconfigurationException(
             f"in manual optimization training_step must return a tensor, a dictionary or None; got {type(answer).__name__}"
         )
+
+
+def refuse_unheeded(module: Any, settings: Settings) -> None:
+    """A module that drives its optimisers itself cannot leave clipping and accumulation to the trainer.
+
+    Raises:
+        MisconfigurationException: the trainer was asked for one of them.
+    """
+    if module.automatic_optimization:
+        return
+    for argument, asked, instead in (
+        ("gradient_clip_val", settings.gradient_clip_val, "call self.clip_gradients(optimizer, …)"),
+        ("accumulate_grad_batches", settings.accumulate_grad_batches > 1, "step the optimizer at every n-th batch"),
+    ):
+        if asked:
+            raise MisconfigurationException(
+                f"Trainer({argument}={getattr(settings, argument)}) has no effect in manual optimization: {instead} in "
+                f"training_step, or let {type(module).__name__}.automatic_optimization be True"
+            )
 
 
 def run_optimizer(trainer: Trainer, optimizer: Any, closure: Callable[[], Any] | None, **kwargs: Any) -> Any:

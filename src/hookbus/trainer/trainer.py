@@ -32,7 +32,7 @@ from hookbus.trainer.progress import Progress
 from hookbus.trainer.run import run
 from hookbus.trainer.settings import check
 from hookbus.trainer.states import RunningStage, TrainerFn, TrainerState, TrainerStatus
-from hookbus.trainer.step import run_manual_backward, run_optimizer
+from hookbus.trainer.step import refuse_unheeded, run_manual_backward, run_optimizer
 from hookbus.trainer.view import TrainerView
 
 
@@ -146,6 +146,8 @@ class Trainer(TrainerView):
             adopt_discovered(self.bus),
             bar=enable_progress_bar,
             checkpointing=False if self.settings.fast_dev_run and not enable_checkpointing else enable_checkpointing,
+            summary=enable_model_summary,
+            max_time=self.settings.max_time,
             barebones=self.settings.barebones,
         )
         self._participants = Participants(self)
@@ -183,6 +185,7 @@ class Trainer(TrainerView):
         """
         data = {"train": train_dataloaders, "val": val_dataloaders}
         self._begin(TrainerFn.FITTING, model, data, datamodule)
+        refuse_unheeded(self.lightning_module, self.settings)
         self.control.reset()
         self.fit_loop.loaders = self.fit_loop.val_loop.loaders = None
         self.progress.epoch_started = False  # what an exception left unfinished is begun anew
@@ -361,7 +364,7 @@ class Trainer(TrainerView):
         loaders, datamodule = data_of(fn, loaders, datamodule)
         if self.lightning_module is not None and self.lightning_module is not module and fn is TrainerFn.FITTING:
             self.progress = Progress()
-        self.state.fn, self.state.status = fn, TrainerStatus.RUNNING
+        self.state.fn = fn
         self.lightning_module, self.datamodule = module, datamodule
         self.strategy.lightning_module = module
         module.trainer = self
@@ -380,6 +383,7 @@ class Trainer(TrainerView):
         self._say_header()
         self._participants.sync()
         self.ckpt_path = self._select_checkpoint(ckpt_path)
+        self.state.status = TrainerStatus.RUNNING
         return run(self, body, self.ckpt_path, weights_only)
 
     def _select_checkpoint(self, path: str | os.PathLike[str] | None) -> str | None:

@@ -1,4 +1,4 @@
-"""The loop calls its hooks in Lightning's order, with Lightning's counters, metrics and weights; event for event."""
+"""The loop calls its hooks in Lightning's order, with Lightning's counters, metrics and weights: word for word."""
 
 from __future__ import annotations
 
@@ -12,19 +12,23 @@ from typing import Any
 import pytest
 import torch
 
-from tests.trainer.order.compare import differences
+from tests.trainer.order.compare import differences, edited, edits
+from tests.trainer.order.intended import REASONS
 from tests.trainer.order.recorder import Library, fold, run, unfold
 from tests.trainer.order.scenarios import FAMILIES, Scenario, scenarios
 
 DATA = Path(__file__).parent / "data"
-#: Where hookbus differs on purpose: reason, the number of words that are equal, what comes then, and the state at the end.
+#: Where hookbus differs on purpose: the reason, and what is other.
 INTENDED: dict[str, Any] = json.loads((DATA / "intended.json").read_text())
+#: Where hookbus differs and should not; each comes off this list when it is mended.
+PENDING: dict[str, str] = {}
 
 
 def _cases() -> Iterator[Any]:
     for family in FAMILIES:
         for name, scenario in scenarios(family).items():
-            yield pytest.param(family, name, scenario, id=f"{family}-{name}")
+            marks = [pytest.mark.xfail(reason=PENDING[name], strict=True)] if name in PENDING else []
+            yield pytest.param(family, name, scenario, id=f"{family}-{name}", marks=marks)
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +42,8 @@ def recorded() -> dict[str, dict[str, Any]]:
 
 
 @pytest.fixture(autouse=True)
-def _quiet(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """One thread, no plugins of the developer's, and the signal handlers as they were."""
+def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """One thread, no discovered plugins, and the signal handlers as they were."""
     monkeypatch.setenv("HOOKBUS_DISABLE_PLUGIN_AUTOLOAD", "1")
     threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGTERM)
     torch.set_num_threads(1)
@@ -57,29 +61,34 @@ def test_order(
         result = run(library, scenario, str(tmp_path))
     wanted = recorded[family][name]
     if name in INTENDED:
-        wanted = _with_intended(wanted, INTENDED[name])
+        wanted = edited(wanted, INTENDED[name])
     found = differences(wanted, {"order": fold(result["words"]), "final": result["final"]})
     assert not found, "\n".join(found)
-
-
-def _with_intended(wanted: dict[str, Any], intended: dict[str, Any]) -> dict[str, Any]:
-    words = unfold(wanted["order"])[: intended["equal_words"]] + unfold(intended["then"])
-    return {"order": fold(words), "final": {**wanted["final"], **intended["final"]}}
 
 
 def test_every_recording_has_its_scenario(recorded: dict[str, Any]) -> None:
     for family in FAMILIES:
         assert recorded[family].keys() == scenarios(family).keys()
-    assert INTENDED.keys() <= {name for family in FAMILIES for name in recorded[family]}
+    names = [name for family in FAMILIES for name in recorded[family]]
+    assert len(names) == len(set(names))
+    assert {*INTENDED, *PENDING} <= set(names)
 
 
-def test_intended_differences_say_why() -> None:
-    for name, intended in INTENDED.items():
-        assert len(intended["reason"].split()) > 3, name
+def test_intended_differences_are_those_that_have_a_reason() -> None:
+    assert {name: changes["reason"] for name, changes in INTENDED.items()} == REASONS
 
 
 def test_folding_loses_nothing() -> None:
-    words = [">fit", "@train/0/0", "callback.setup[fit]", "module.setup[fit]", "a.on_train_start", "callback.on_train_start"]
-    words += ["module.on_before_batch_transfer", "module.transfer_batch_to_device", "module.on_after_batch_transfer"]
-    words += ["callback.on_train_batch_start[0]", "callback.on_train_batch_start[0]", "logger.log_metrics[a,b|3]", "<ValueError"]
+    words = [">fit", "@train/0/0", "callback.setup[fit]", "module.setup[fit]", "a.on_train_start"]
+    words += ["callback.on_train_start", "module.on_before_batch_transfer", "module.transfer_batch_to_device"]
+    words += ["module.on_after_batch_transfer", "callback.on_train_batch_start[0]", "callback.on_train_batch_start[0]"]
+    words += ["logger.log_metrics[a,b|3]", "<ValueError"]
     assert unfold(fold(words)) == words
+
+
+def test_edits_lead_from_one_recording_to_the_other() -> None:
+    one = {"order": fold([">fit", "a.x", "a.y", "a.z"]), "final": {"epoch": 1, "lr": [0.5]}}
+    other = {"order": fold([">fit", "a.y", "a.q", "a.z", "<ValueError"]), "final": {"epoch": 2}}
+    assert edited(one, edits(one, other)) == other
+    assert differences(one, one) == []
+    assert differences(one, other)[0].startswith("word 1: a.y, wanted a.x")

@@ -53,7 +53,8 @@ class TQDMProgressBar(TimedProgressBar):
         self._refresh_rate = refresh_rate
         self._process_position = process_position
         self._leave = leave
-        self._bars: dict[str, Any] = {}
+        self._bars: dict[str, Any] = {}  # by kind of loop; closed ones until the next of their kind
+        self._open_kinds: set[str] = set()
         self._epoch: str | None = None
         if refresh_rate == 0:
             self.disable()
@@ -87,7 +88,7 @@ class TQDMProgressBar(TimedProgressBar):
     @property
     def val_progress_bar(self) -> Any:
         """The bar of the validation or sanity check."""
-        return self._bar("sanity" if "sanity" in self._bars else "validate")
+        return self._bar("sanity" if "validate" not in self._bars else "validate")
 
     @property
     def test_progress_bar(self) -> Any:
@@ -141,10 +142,11 @@ class TQDMProgressBar(TimedProgressBar):
     def _draw(self, meter: Meter, metrics: dict[str, Any], *, final: bool) -> None:
         if self._leave and meter.kind == "train" and self._epoch not in (None, meter.description):
             self._close("train")
-        bar = self._bars.get(meter.kind)
-        if bar is None:
+        if meter.kind not in self._open_kinds:
             name = {"validate": "validation"}.get(meter.kind, meter.kind)
-            bar = self._bars[meter.kind] = getattr(self, f"init_{name}_tqdm")()
+            self._bars[meter.kind] = getattr(self, f"init_{name}_tqdm")()
+            self._open_kinds.add(meter.kind)
+        bar = self._bars[meter.kind]
         total = meter.total if math.isfinite(meter.total) else None
         if meter.kind == "train" and self._epoch != meter.description:
             self._epoch = meter.description
@@ -161,23 +163,22 @@ class TQDMProgressBar(TimedProgressBar):
         self._close(meter.kind)
 
     def _stop_display(self) -> None:
-        for kind in list(self._bars):
+        for kind in list(self._open_kinds):
             self._close(kind)
         self._epoch = None
 
     def _close(self, kind: str) -> None:
-        bar = self._bars.pop(kind, None)
-        if bar is not None:
-            bar.close()
+        if kind in self._open_kinds:
+            self._open_kinds.remove(kind)
+            self._bars[kind].close()
 
     def print(self, *args: Any, sep: str = " ", **kwargs: Any) -> None:
         """Print above the bars."""
-        bar = next(iter(self._bars.values()), None)
-        if bar is None:
-            super().print(*args, sep=sep, **kwargs)
+        if self._open_kinds:
+            next(iter(self._bars.values())).write(sep.join(map(str, args)), **kwargs)
         else:
-            bar.write(sep.join(map(str, args)), **kwargs)
+            super().print(*args, sep=sep, **kwargs)
 
     def __getstate__(self) -> dict[str, Any]:
         # Bars hold locks and files, which cannot go to another process.
-        return {**self.__dict__, "_bars": {}, "_shown": False}
+        return {**self.__dict__, "_bars": {}, "_open_kinds": set(), "_shown": False}

@@ -1,0 +1,339 @@
+"""Where a run stands in its training data, and how an iteration is taken up there.
+
+An iteration over a loader is determined by the random streams at the moment it began. A cursor notes them, and counts.
+To go on, it begins the iteration again with the same streams and drops what was seen:
+
+==================================  ==========================================================================
+the loader                          what was seen
+==================================  ==========================================================================
+has ``state_dict`` of its own       is left to the loader (torchdata's StatefulDataLoader)
+DataLoader over indexed data        is skipped: indices are drawn, nothing is loaded
+list or tuple                       is skipped
+IterableDataset with a state        is left to the dataset, if no workers hold copies of it
+other iterables                     is loaded again and dropped, or the run refuses to go on
+CombinedLoader                      each of its loaders by itself
+==================================  ==========================================================================
+
+Building an iterator draws from the random streams (a DataLoader draws a seed for its workers, shuffling another). A
+resumed run must not draw those twice, so all of this happens with the streams set aside.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, Literal
+
+from torch.utils.data import DataLoader, IterableDataset
+
+from hookbus.checkpoint import rng
+from hookbus.errors import MisconfigurationException
+
+#: What is done with batches that were seen already: skipped without loading where that is possible; loaded again in
+#: every case; or, where they would have to be loaded again, the run refuses.
+Policy = Literal["skip", "replay", "refuse"]
+POLICIES: Final = ("skip", "replay", "refuse")
+
+
+class Cursor:
+    """The place in one iteration over a loader.
+
+    Args:
+        loader: any iterable of batches.
+        ahead: whether the caller reads one batch ahead of the one that he works on.
+    """
+
+    def __init__(self, loader: Any, *, ahead: bool = False) -> None:
+        self._loader = loader
+        self._ahead = ahead
+        self._leaves = [Cursor(leaf) for leaf in _leaves(loader)]
+        self._start: dict[str, Any] | None = None
+        self._position = 0
+        self._before: dict[str, Any] | None = None
+
+    def begin(self) -> Iterator[Any]:
+        """Iterate from the beginning."""
+        self._start = self._beginning()
+        self._position = 0
+        return self._counted(iter(_with_leaves(self._loader, [leaf.begin for leaf in self._leaves])))
+
+    def resume(self, state: dict[str, Any], policy: Policy = "skip") -> Iterator[Any]:
+        """Iterate from where :meth:`state_dict` was taken. The random streams are left as they are.
+
+        Args:
+            state: the place.
+            policy: what to do with batches that were seen already.
+
+        Raises:
+            MisconfigurationException: the loader is of another kind than then, or ``policy`` forbids what is needed.
+        """
+        self._start, self._position = state.get("start"), state["position"]
+        if state["kind"] != self.kind and state["kind"] != "unknown":
+            raise MisconfigurationException(
+                f"the checkpoint was saved inside an epoch over {_WORDS[state['kind']]}, and the training data now is "
+                f"{_WORDS[self.kind]} ({type(self._loader).__name__}); give the same data, or start at the end of an epoch"
+            )
+        return self._counted(self._opened(state, policy), state.get("ahead"))
+
+    @property
+    def kind(self) -> str:
+        """How an iteration over this loader is taken up: a key of ``_WORDS``."""
+        return _kind(self._loader)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The place behind the last batch that the caller works on, as plain data."""
+        if self._before is None:
+            return self._state()
+        return rng.as_plain(self._before)  # type: ignore[no-any-return]
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _beginning(self) -> dict[str, Any] | None:
+        """What determines the iteration that is about to begin."""
+        kind = self.kind
+        if kind in ("indexed", "replayed"):
+            sampler = _sampler(self._loader)
+            own = sampler.state_dict() if _is_stateful(sampler) else None
+            return {"rng": rng.capture(cuda=False), "streams": streams(self._loader), "sampler": own}
+        return None
+
+    def _state(self) -> dict[str, Any]:
+        kind = self.kind
+        state: dict[str, Any] = {"kind": kind, "position": self._position, "start": self._start}
+        if kind == "stateful":
+            with rng.isolated():  # torchdata makes an iterator to ask it
+                state["loader"] = self._loader.state_dict()
+        elif kind == "stateful dataset":
+            state["dataset"] = self._loader.dataset.state_dict()
+        elif kind == "combined":
+            state["leaves"] = [leaf._state() if leaf._position else None for leaf in self._leaves]
+        return state
+
+    def _counted(self, iterator: Iterator[Any], ahead: dict[str, Any] | None = None) -> Iterator[Any]:
+        """Count what ``iterator`` gives.
+
+        Args:
+            iterator: of batches.
+            ahead: the random streams with which the first batch was fetched, if that was before the run came to it.
+        """
+        if not self._ahead:
+            for batch in iterator:
+                self._position += 1
+                yield batch
+            return
+        nothing = object()
+        while True:
+            # The batch that is fetched now is the one after that which the caller works on: a checkpoint that is saved
+            # before he comes to it must fetch it again, with the same draws.
+            state = self._state()
+            if not getattr(self._loader, "num_workers", 0):
+                state["ahead"] = rng.capture(cuda=False, plain=False) if ahead is None else ahead
+            with rng.isolated(ahead) if ahead is not None else contextlib.nullcontext():
+                batch = next(iterator, nothing)
+            ahead = None
+            if self._position:
+                self._before = state
+            if batch is nothing:
+                return
+            self._position += 1
+            yield batch
+
+    def _opened(self, state: dict[str, Any], policy: Policy) -> Iterator[Any]:
+        """An iterator that stands behind the batches that were seen."""
+        position, kind, loader = state["position"], self.kind, self._loader
+        if kind == "combined":
+            return iter(_with_leaves(loader, [_resumed(*pair, policy) for pair in zip(self._leaves, state["leaves"], strict=True)]))
+        if kind == "sequence":
+            return itertools.islice(iter(loader), position, None)
+        if kind == "stateful":
+            loader.load_state_dict(state["loader"])
+            with rng.isolated():
+                return iter(loader)
+        if kind == "stateful dataset":
+            loader.dataset.load_state_dict(state["dataset"])
+            with rng.isolated():
+                return iter(loader)
+        start = state.get("start") or {}
+        now = streams(loader)
+        if getattr(loader, "_iterator", None) is not None:
+            loader._iterator = None  # persistent workers of an earlier fit hold samplers and streams of then
+        with rng.isolated(start.get("rng")):
+            set_streams(loader, start.get("streams", {}))
+            if start.get("sampler") is not None:
+                _sampler(loader).load_state_dict(start["sampler"])
+            if kind == "indexed" and policy != "replay":
+                iterator = _skipping(loader, position)
+            else:
+                iterator = self._replayed(position, policy)
+        set_streams(loader, now)
+        return iterator
+
+    def _replayed(self, position: int, policy: Policy) -> Iterator[Any]:
+        loader = self._loader
+        if policy == "refuse":
+            raise MisconfigurationException(
+                f"resume_data='refuse': the checkpoint was saved after {position} batches of an epoch, and the training data "
+                f"({_WORDS['replayed']}, {type(loader).__name__}) can get there only by loading them again; use 'replay', "
+                "give the data a state_dict, or resume from the end of an epoch"
+            )
+        if self.kind == "replayed":
+            warnings.warn(
+                f"the training data ({type(loader).__name__}) has no state and cannot be indexed: the {position} batches of this "
+                "epoch that were seen already are loaded again and dropped (resume_data='refuse' refuses instead)",
+                stacklevel=2,
+            )
+        iterator = iter(loader)
+        for _ in range(position):
+            next(iterator, None)
+        return iterator
+
+
+_WORDS: Final = {
+    "combined": "several loaders",
+    "stateful": "a loader with a state of its own",
+    "stateful dataset": "a dataset with a state of its own",
+    "indexed": "indexed data",
+    "sequence": "a sequence of batches",
+    "replayed": "an iterable without state",
+}
+
+
+def _kind(loader: Any) -> str:
+    if _leaves(loader):
+        return "combined"
+    if _is_stateful(loader):
+        return "stateful"
+    if isinstance(loader, DataLoader):
+        if not isinstance(loader.dataset, IterableDataset):
+            return "indexed"
+        return "stateful dataset" if _is_stateful(loader.dataset) and loader.num_workers == 0 else "replayed"
+    return "sequence" if isinstance(loader, Sequence) else "replayed"
+
+
+def _is_stateful(value: Any) -> bool:
+    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+
+
+# -- collections of loaders ----------------------------------------------------------------------------------------------
+
+
+def _leaves(loader: Any) -> list[Any]:
+    """The loaders in a CombinedLoader; none in any other."""
+    if not hasattr(loader, "iterables") or not hasattr(loader, "mode"):
+        return []
+    iterables = loader.iterables
+    if isinstance(iterables, dict):
+        return list(iterables.values())
+    return list(iterables) if isinstance(iterables, (list, tuple)) else [iterables]
+
+
+def _with_leaves(loader: Any, openers: list[Callable[[], Iterator[Any]]]) -> Any:
+    """A CombinedLoader like ``loader`` whose loaders are iterated over by ``openers``; other loaders as they are."""
+    if not openers:
+        return loader
+    leaves = iter([_Leaf(opener) for opener in openers])
+    iterables = loader.iterables
+    if isinstance(iterables, dict):
+        made: Any = {key: next(leaves) for key in iterables}
+    elif isinstance(iterables, (list, tuple)):
+        made = type(iterables)(list(leaves))  # type: ignore[arg-type]
+    else:
+        made = next(leaves)
+    return type(loader)(made, loader.mode)
+
+
+class _Leaf:
+    """Stands for one loader in a CombinedLoader."""
+
+    def __init__(self, opener: Callable[[], Iterator[Any]]) -> None:
+        self._opener = opener
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._opener()
+
+
+def _resumed(leaf: Cursor, state: dict[str, Any] | None, policy: Policy) -> Callable[[], Iterator[Any]]:
+    """Takes up an iteration the first time, and begins anew each further time: a short loader is cycled."""
+    pending = [state] if state is not None else []
+
+    def opener() -> Iterator[Any]:
+        return leaf.resume(pending.pop(), policy) if pending else leaf.begin()
+
+    return opener
+
+
+# -- torch's DataLoader --------------------------------------------------------------------------------------------------
+
+
+def _sampler(loader: Any) -> Any:
+    """What gives the indices of single samples; None if there is nothing of the kind."""
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    return getattr(batch_sampler, "sampler", None) or getattr(loader, "sampler", None)
+
+
+def _skipping(loader: Any, count: int) -> Iterator[Any]:
+    """An iterator over a DataLoader of indexed data that does not load its first ``count`` batches."""
+    name = "sampler" if loader.batch_sampler is None else "batch_sampler"
+    original = loader.__dict__[name]
+    # Through the dictionary: the class forbids to set it, as workers may have been started with another one. Here none
+    # have, and persistent ones go on with an object that skips once and then is like the original.
+    loader.__dict__[name] = _SkipOnce(original, count)
+    try:
+        return iter(loader)
+    finally:
+        loader.__dict__[name] = original
+
+
+class _SkipOnce:
+    """A sampler without the first elements of its next iteration."""
+
+    def __init__(self, sampler: Any, count: int) -> None:
+        self._sampler = sampler
+        self._count = count
+
+    def __iter__(self) -> Iterator[Any]:
+        count, self._count = self._count, 0
+        iterator = iter(self._sampler)
+        for _ in range(count):
+            next(iterator, None)
+        return iterator
+
+    def __len__(self) -> int:
+        return len(self._sampler)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_sampler"], name)
+
+
+# -- random streams of their own -----------------------------------------------------------------------------------------
+
+
+def streams(loader: Any) -> dict[str, Any]:
+    """The states of the generators that a loader, its samplers and its dataset hold, by where they are."""
+    return {name: rng.stream_state(stream) for name, stream in _streams(loader).items()}
+
+
+def set_streams(loader: Any, state: dict[str, Any]) -> None:
+    """Set the generators of a loader to a state of :func:`streams`; those that are gone do not matter."""
+    found = _streams(loader)
+    for name, one in state.items():
+        if name in found:
+            rng.set_stream_state(found[name], one)
+
+
+def _streams(loader: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for number, leaf in enumerate(_leaves(loader)):
+        found |= {f"{number}/{name}": stream for name, stream in _streams(leaf).items()}
+    batch_sampler = getattr(loader, "batch_sampler", None)
+    owners = {
+        "loader": loader,
+        "dataset": getattr(loader, "dataset", None),
+        "batch_sampler": batch_sampler,
+        "sampler": _sampler(loader),
+    }
+    for place, owner in owners.items():
+        found |= {f"{place}.{name}": stream for name, stream in rng.streams_in(owner).items()}
+    return found

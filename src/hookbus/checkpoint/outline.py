@@ -1,0 +1,184 @@
+"""What stands in a checkpoint, without loading it: names, shapes, sizes and numbers.
+
+The pickle in the archive is read with every class and function that it names replaced by an inert stand-in, so that
+nothing of it can run, whatever it names; tensors are described, their data stay on the disk. Nothing here needs torch.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import pickle
+from dataclasses import dataclass
+from typing import Any, Final, NoReturn
+
+from hookbus.checkpoint import archive
+from hookbus.checkpoint.errors import CheckpointError, DamagedCheckpointError
+
+_SIZES: Final = {
+    **dict.fromkeys(("DoubleStorage", "LongStorage", "ComplexFloatStorage"), 8),
+    **dict.fromkeys(("FloatStorage", "IntStorage", "QInt32Storage"), 4),
+    **dict.fromkeys(("HalfStorage", "BFloat16Storage", "ShortStorage"), 2),
+    "ComplexDoubleStorage": 16,
+}
+_DTYPES: Final = {
+    "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8",
+    "BoolStorage": "bool", "ComplexFloatStorage": "complex64", "ComplexDoubleStorage": "complex128",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Storage:
+    """Where the numbers of tensors stand: a record of the archive."""
+
+    key: str
+    kind: str
+    device: str
+    elements: int
+
+    @property
+    def bytes(self) -> int:
+        """Its size."""
+        return self.elements * _SIZES.get(self.kind, 1)
+
+
+@dataclass(frozen=True)
+class TensorOutline:
+    """A tensor without its numbers."""
+
+    shape: tuple[int, ...]
+    dtype: str
+    storage: Storage
+
+    @property
+    def bytes(self) -> int:
+        """The size of its numbers; tensors may share them."""
+        count = 1
+        for length in self.shape:
+            count *= length
+        return count * _SIZES.get(self.storage.kind, 1)
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+class Named:
+    """Stands for whatever a pickle names, and for what it makes of it; does nothing.
+
+    Attributes:
+        name: the module and name of the class or function.
+        arguments: with what it would have been called.
+        state: what its ``__setstate__`` would have got.
+    """
+
+    name = ""
+
+    def __init__(self, *arguments: Any) -> None:
+        self.arguments = arguments
+        self.state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    def append(self, value: Any) -> None:
+        """Take no notice."""
+
+    def extend(self, values: Any) -> None:
+        """Take no notice."""
+
+    def add(self, value: Any) -> None:
+        """Take no notice."""
+
+    def __repr__(self) -> str:
+        return f"<{self.name}>"
+
+
+def read(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The checkpoint with :class:`TensorOutline` in place of tensors and :class:`Named` in place of other objects.
+
+    Args:
+        path: a local file.
+
+    Raises:
+        DamagedCheckpointError: the file is cut off, or its pickle is damaged.
+        CheckpointError: it is no checkpoint.
+    """
+    path = os.fspath(path)
+    archive.check(path, contents=False)
+    if open_is_bare_pickle(path):
+        raise CheckpointError(f"{path!r} has torch's format from before version 1.6; save it anew to look into it")
+    data = archive.read_record(path, "data.pkl")
+    try:
+        content = _Reader(io.BytesIO(data)).load()
+    except Exception as error:
+        raise DamagedCheckpointError(f"{path!r} is damaged: its pickle cannot be read ({error})") from None
+    if not isinstance(content, dict):
+        raise CheckpointError(f"{path!r} is no checkpoint: expected a dictionary, it holds {_said(content)}")
+    return content
+
+
+def named_in(path: str | os.PathLike[str]) -> list[str]:
+    """All classes and functions that the pickle of an archive names, sorted."""
+    reader = _Reader(io.BytesIO(archive.read_record(path, "data.pkl")))
+    reader.load()
+    return sorted(reader.names)
+
+
+def open_is_bare_pickle(path: str) -> bool:
+    """Whether a file is a pickle outside of an archive, as torch wrote before 1.6."""
+    with open(path, "rb") as file:
+        return file.read(1) == b"\x80"
+
+
+def _said(value: Any) -> str:
+    return repr(value) if isinstance(value, (Named, TensorOutline)) else f"a {type(value).__name__}"
+
+
+class _Reader(pickle.Unpickler):
+    """Makes dictionaries, lists, numbers and strings, and stand-ins for everything else."""
+
+    def __init__(self, file: io.BytesIO) -> None:
+        super().__init__(file, encoding="utf-8")
+        self.names: set[str] = set()
+        self._classes: dict[str, Any] = {}
+
+    def find_class(self, module: str, name: str) -> Any:
+        full = f"{module}.{name}"
+        if full not in self._classes:
+            self.names.add(full)
+            self._classes[full] = self._stand_in(full)
+        return self._classes[full]
+
+    def _stand_in(self, full: str) -> Any:
+        known = {
+            "torch._utils._rebuild_tensor_v2": _tensor,
+            "torch._utils._rebuild_parameter": lambda data, *_: data,
+            "torch.Size": lambda values=(): tuple(values),
+            "collections.OrderedDict": dict,
+            "builtins.set": lambda values=(): set(values),
+            "__builtin__.set": lambda values=(): set(values),
+            "_codecs.encode": lambda text, _="latin1": str(text).encode("latin1", "replace"),
+        }
+        if full in known:
+            return known[full]
+        return type(full.rpartition(".")[2] or "Named", (Named,), {"name": full})
+
+    def persistent_load(self, pid: Any) -> Any:
+        if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
+            raise pickle.UnpicklingError(f"unknown reference {pid!r:.80}")
+        kind = getattr(pid[1], "name", str(pid[1])).rpartition(".")[2]
+        return Storage(str(pid[2]), kind, str(pid[3]), int(pid[4]))
+
+
+def _tensor(storage: Any, offset: Any, size: Any, *_: Any) -> Any:
+    if not isinstance(storage, Storage) or not isinstance(size, tuple):
+        _malformed()
+    dtype = _DTYPES.get(storage.kind, storage.kind)
+    return TensorOutline(tuple(int(length) for length in size), dtype, storage)
+
+
+def _malformed() -> NoReturn:
+    raise pickle.UnpicklingError("a tensor without a storage")

@@ -1,0 +1,89 @@
+"""Plain data: what may stand in a checkpoint so that it can be read again without running anybody's code."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import pathlib
+import sys
+from collections import Counter, OrderedDict
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+from torch import Tensor
+
+_CONTAINERS: Final = (list, tuple, set)
+_LEAVES: Final = frozenset({type(None), bool, int, float, complex, str, bytes, bytearray, torch.Size, torch.device})
+#: Harmless values of the standard library that torch refuses by default.
+_STANDARD: Final = (
+    *(pathlib.PurePosixPath, pathlib.PureWindowsPath, type(pathlib.Path())),
+    *(datetime.date, datetime.datetime, datetime.time, datetime.timedelta, datetime.timezone),
+    argparse.Namespace,
+)
+
+
+def unfit(value: Any, where: str = "") -> Iterator[tuple[str, type]]:
+    """The objects within ``value`` that a reader with ``weights_only=True`` would refuse.
+
+    Args:
+        value: what is to be saved.
+        where: how to reach it, for the messages.
+
+    Yields:
+        How to reach each such object (``['window'][3]``), and its class.
+    """
+    allowed = {cls for cls in (*_allowed_by_user(), *safe_globals()) if isinstance(cls, type)}
+    yield from _unfit(value, where, allowed, set())
+
+
+def _unfit(value: Any, where: str, allowed: set[type], seen: set[int]) -> Iterator[tuple[str, type]]:
+    kind = type(value)
+    if kind in _LEAVES or isinstance(value, torch.dtype):
+        return
+    if isinstance(value, Tensor):
+        if kind.__module__.partition(".")[0] != "torch" and kind not in allowed:
+            yield where, kind
+        return
+    if kind in _CONTAINERS or kind in (dict, OrderedDict, Counter):
+        if id(value) in seen:
+            return
+        seen.add(id(value))
+        if isinstance(value, dict):
+            for key, item in value.items():
+                yield from _unfit(key, f"{where} (the key {key!r})", allowed, seen)
+                yield from _unfit(item, f"{where}[{key!r}]", allowed, seen)
+        else:
+            for index, item in enumerate(value):
+                yield from _unfit(item, f"{where}[{index}]", allowed, seen)
+    elif kind not in allowed:
+        yield where, kind
+
+
+def safe_globals() -> list[Any]:
+    """What hookbus's reader allows besides torch's own list: dates, paths, namespaces, and NumPy's numbers and arrays."""
+    found: list[Any] = list(_STANDARD)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        core = getattr(numpy, "_core", None) or numpy.core
+        found += [core.multiarray.scalar, core.multiarray._reconstruct, numpy.ndarray, numpy.dtype]
+        found += [type(numpy.dtype(code)) for code in numpy.typecodes["All"]]
+        found += [numpy.dtype(code).type for code in numpy.typecodes["All"]]
+    return found
+
+
+@contextlib.contextmanager
+def allowing(classes: list[Any]) -> Iterator[None]:
+    """Within the block ``torch.load(weights_only=True)`` also makes objects of these classes."""
+    before = _allowed_by_user()
+    torch.serialization.add_safe_globals(classes)
+    try:
+        yield
+    finally:
+        torch.serialization.clear_safe_globals()
+        torch.serialization.add_safe_globals(before)
+
+
+def _allowed_by_user() -> list[Any]:
+    return list(torch.serialization.get_safe_globals())

@@ -1,0 +1,126 @@
+"""The random streams of a process: taken down, set again, kept apart.
+
+Python's, torch's (CPU, and CUDA if it is in use) and NumPy's global one (if NumPy is imported); and those that objects
+such as samplers hold in an attribute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import sys
+from collections.abc import Iterator
+from typing import Any, Final
+
+import torch
+
+#: Marks what stands for an array of NumPy; the value is its dtype.
+_ARRAY: Final = "numpy dtype"
+
+
+def capture(*, cuda: bool = True, plain: bool = True) -> dict[str, Any]:
+    """The states of all streams, as plain data.
+
+    Args:
+        cuda: those of CUDA devices too, if CUDA is in use.
+        plain: False leaves NumPy's array as it is, which is quicker; :func:`as_plain` mends that.
+    """
+    state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        state["numpy"] = numpy.random.get_state(legacy=False)
+    if cuda and torch.cuda.is_available() and torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state_all()
+    return as_plain(state) if plain else state  # type: ignore[no-any-return]
+
+
+def restore(state: dict[str, Any]) -> None:
+    """Set all streams that are in ``state``; NumPy is imported if its stream is, CUDA devices that are gone are left out."""
+    random.setstate(_tuple(state["python"]))
+    torch.set_rng_state(state["torch"].cpu())
+    if "numpy" in state:
+        try:
+            import numpy
+        except ImportError:
+            pass
+        else:
+            numpy.random.set_state(_with_arrays(state["numpy"]))
+    if "cuda" in state and torch.cuda.is_available():
+        for device, one in enumerate(state["cuda"][: torch.cuda.device_count()]):
+            torch.cuda.set_rng_state(one.cpu(), device)
+
+
+@contextlib.contextmanager
+def isolated(state: dict[str, Any] | None = None) -> Iterator[None]:
+    """Put all streams back afterwards as they were before.
+
+    Args:
+        state: what they are set to within the block; None leaves them as they are.
+    """
+    before = capture()
+    try:
+        if state is not None:
+            restore(state)
+        yield
+    finally:
+        restore(before)
+
+
+# -- streams of objects --------------------------------------------------------------------------------------------------
+
+
+def streams_in(owner: Any) -> dict[str, Any]:
+    """The generators that stand in attributes of ``owner``, by attribute: torch's, Python's and NumPy's."""
+    numpy = sys.modules.get("numpy")
+    kinds: tuple[type, ...] = (torch.Generator, random.Random)
+    if numpy is not None:
+        kinds += (numpy.random.Generator, numpy.random.RandomState)
+    attributes = getattr(owner, "__dict__", {})
+    return {name: value for name, value in attributes.items() if isinstance(value, kinds)}
+
+
+def stream_state(stream: Any) -> Any:
+    """The state of a generator, as plain data."""
+    if isinstance(stream, torch.Generator):
+        return stream.get_state()
+    if isinstance(stream, random.Random):
+        return stream.getstate()
+    if hasattr(stream, "bit_generator"):
+        return as_plain(stream.bit_generator.state)
+    return as_plain(stream.get_state(legacy=False))
+
+
+def set_stream_state(stream: Any, state: Any) -> None:
+    """Set a generator to a state of :func:`stream_state`."""
+    if isinstance(stream, torch.Generator):
+        stream.set_state(state.cpu())
+    elif isinstance(stream, random.Random):
+        stream.setstate(_tuple(state))
+    elif hasattr(stream, "bit_generator"):
+        stream.bit_generator.state = _with_arrays(state)
+    else:
+        stream.set_state(_with_arrays(state))
+
+
+def as_plain(state: Any) -> Any:
+    """A state with tensors in place of NumPy's arrays, so that a checkpoint can be read without NumPy."""
+    if isinstance(state, dict):
+        return {key: as_plain(value) for key, value in state.items()}
+    if type(state).__name__ == "ndarray":
+        return {_ARRAY: str(state.dtype), "bytes": torch.frombuffer(bytearray(state.tobytes()), dtype=torch.uint8)}
+    return state
+
+
+def _with_arrays(state: Any) -> Any:
+    import numpy
+
+    if isinstance(state, dict):
+        if _ARRAY in state:
+            return state["bytes"].cpu().numpy().view(state[_ARRAY])
+        return {key: _with_arrays(value) for key, value in state.items()}
+    return state
+
+
+def _tuple(value: Any) -> Any:
+    """Lists as tuples: Python's generator insists on them."""
+    return tuple(_tuple(item) for item in value) if isinstance(value, (list, tuple)) else value
