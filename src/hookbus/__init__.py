@@ -21,11 +21,14 @@ _HOMES = {
     "Trainer": "hookbus.trainer",
     "hookimpl": "hookbus.markers",
     "hookspec": "hookbus.markers",
+    "install_aliases": "hookbus.aliases",
     "seed_everything": "hookbus.seed",
+    "uninstall_aliases": "hookbus.aliases",
 }
 _SUBMODULES = ("bus", "callbacks", "checkpoint", "engine", "hookspecs", "loggers", "trainer")
 
 if TYPE_CHECKING:
+    from hookbus.aliases import install_aliases, uninstall_aliases
     from hookbus.bus import Bus
     from hookbus.callback import Callback
     from hookbus.datamodule import DataModule, LightningDataModule
@@ -47,7 +50,9 @@ __all__ = [
     "__version__",
     "hookimpl",
     "hookspec",
+    "install_aliases",
     "seed_everything",
+    "uninstall_aliases",
 ]
 
 

@@ -127,6 +127,14 @@ class Hook(pluggy.HookCaller):
                 high = middle
         return low
 
+    def __len__(self) -> int:
+        """The number of implementations."""
+        return len(self._hookimpls)
+
+    def __bool__(self) -> bool:
+        """True: a hook without implementations is a hook."""
+        return True
+
     def _remove_plugin(self, plugin: object) -> None:
         # By identity: pluggy would remove those of an equal plugin, too.
         remaining = [impl for impl in self._hookimpls if impl.plugin is not plugin]

@@ -69,7 +69,9 @@ def check(path: str | os.PathLike[str], *, contents: bool = True) -> bool:
         if head != b"PK\x03\x04":
             if head[:1] == b"\x80":  # a bare pickle: torch before 1.6
                 return False
-            raise CheckpointError(f"{path!r} is no checkpoint: it begins with {head!r}, an archive of torch with b'PK\\x03\\x04'")
+            raise CheckpointError(
+                f"{path!r} is no checkpoint: it begins with {head!r}, an archive of torch with b'PK\\x03\\x04'"
+            )
         try:
             archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, struct.error) as error:
@@ -145,7 +147,9 @@ def _check_seal(path: str, file: BinaryIO, archive: zipfile.ZipFile) -> bool:
     if not comment:
         return False
     if comment != SEAL + _digest(file, archive.infolist(), at):
-        raise DamagedCheckpointError(f"{path!r} was changed after it was written: it does not have the digest in its seal")
+        raise DamagedCheckpointError(
+            f"{path!r} was changed after it was written: it does not have the digest in its seal"
+        )
     return True
 
 
@@ -164,7 +168,9 @@ def _check_records(path: str, file: BinaryIO, infos: list[zipfile.ZipInfo], seal
                 return len(data) != info.file_size or zlib.crc32(data) != info.CRC
 
         with ThreadPoolExecutor(_THREADS) as threads:
-            damaged = [_short(info.filename) for info, bad in zip(infos, threads.map(broken, infos), strict=True) if bad]
+            damaged = [
+                _short(info.filename) for info, bad in zip(infos, threads.map(broken, infos), strict=True) if bad
+            ]
     if damaged:
         more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
         raise DamagedCheckpointError(

@@ -144,7 +144,11 @@ class Cursor:
         """An iterator that stands behind the batches that were seen."""
         position, kind, loader = state["position"], self.kind, self._loader
         if kind == "combined":
-            return iter(_with_leaves(loader, [_resumed(*pair, policy) for pair in zip(self._leaves, state["leaves"], strict=True)]))
+            return iter(
+                _with_leaves(
+                    loader, [_resumed(*pair, policy) for pair in zip(self._leaves, state["leaves"], strict=True)]
+                )
+            )
         if kind == "sequence":
             return itertools.islice(iter(loader), position, None)
         if kind == "stateful":

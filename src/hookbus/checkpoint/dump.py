@@ -1,14 +1,16 @@
-"""From a running trainer to the dictionary that is saved: Lightning's keys, and hookbus's own under ``hookbus``."""
+"""From a running trainer to the dictionary that is saved; the keys are explained in :mod:`hookbus.checkpoint.format`."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
+import torch
+
+from hookbus.checkpoint import lightning
+from hookbus.checkpoint.changes import plugins_of, settings_of, versions
+from hookbus.checkpoint.format import FORMAT_VERSION, HYPER_PARAMETERS, LIGHTNING_VERSION
+from hookbus.checkpoint.plain import unfit
 from hookbus.dialects.base import overridden
-
-FORMAT_VERSION: Final = 1
-#: The Lightning release whose checkpoint keys are written.
-LIGHTNING_VERSION: Final = "2.6.6"
 
 
 def dump(trainer: Any, *, weights_only: bool = False) -> dict[str, Any]:
@@ -16,17 +18,33 @@ def dump(trainer: Any, *, weights_only: bool = False) -> dict[str, Any]:
 
     Args:
         trainer: a trainer to which a module is attached.
-        weights_only: leave out what only resuming needs: optimisers, schedulers, states of callbacks and loops.
+        weights_only: leave out what only resuming needs: optimisers, schedulers, states of plugins, random streams.
 
     Returns:
         A dictionary of tensors, numbers, strings, and containers of them, but for what users put in.
+
+    Raises:
+        TypeError: the state of a plugin holds something that could not be read back.
     """
-    module = trainer.lightning_module
+    module, progress = trainer.lightning_module, trainer.progress
     checkpoint: dict[str, Any] = {
         "epoch": trainer.current_epoch,
         "global_step": trainer.global_step,
         "pytorch-lightning_version": LIGHTNING_VERSION,
         "state_dict": module.state_dict(),
+        "loops": lightning.loops(
+            progress,
+            accumulate=trainer.accumulate_grad_batches,
+            automatic=module.automatic_optimization,
+            val_batches=_finite(trainer.fit_loop.val_loop.num_batches),
+        ),
+    }
+    own: dict[str, Any] = {
+        "format_version": FORMAT_VERSION,
+        "versions": versions(),
+        "progress": progress.state_dict(),
+        "plugins": plugins_of(trainer.bus),
+        "settings": settings_of(trainer),
     }
     if not weights_only:
         checkpoint["callbacks"] = _plugin_states(trainer)
@@ -35,54 +53,103 @@ def dump(trainer: Any, *, weights_only: bool = False) -> dict[str, Any]:
         precision = trainer._precision.state_dict()
         if precision:
             checkpoint[type(trainer._precision).__qualname__] = precision
-    checkpoint["hookbus"] = {
-        "format_version": FORMAT_VERSION,
-        "progress": trainer.progress.state_dict(),
-        "plugins": _plugins(trainer.bus),
-        "filters": trainer.bus.filter_state(),
-    }
-    if getattr(module, "hparams", None):
-        name = getattr(module, "_hparams_name", None)
-        if name:
-            checkpoint["hparams_name"] = name
-        checkpoint["hyper_parameters"] = dict(module.hparams)
+        own |= {
+            "filters": trainer.bus.filter_state(),
+            "control": trainer.control.state_dict(),
+            "ranks": _of_all_ranks(trainer, trainer.fit_loop.place.state_dict()),
+        }
+    checkpoint["hookbus"] = own
+    _add_hyper_parameters(checkpoint, module, "")
     datamodule = trainer.datamodule
     if datamodule is not None:
-        if getattr(datamodule, "hparams", None):
-            name = getattr(datamodule, "_hparams_name", None)
-            if name:
-                checkpoint["datamodule_hparams_name"] = name
-            checkpoint["datamodule_hyper_parameters"] = dict(datamodule.hparams)
+        _add_hyper_parameters(checkpoint, datamodule, "datamodule_")
         if not weights_only and overridden(datamodule, "state_dict"):
             checkpoint[type(datamodule).__qualname__] = datamodule.state_dict()
     if not weights_only:
         trainer.bus.fire.on_save_checkpoint(trainer, module, checkpoint)
+    elif overridden(module, "on_save_checkpoint"):
+        module.on_save_checkpoint(checkpoint)
+    _say_what_is_unfit(trainer, checkpoint)
     return checkpoint
 
 
-def _plugin_states(trainer: Any) -> dict[str, Any]:
-    """The state of each stateful plugin under its ``state_key``; also those of plugins that are absent this time."""
-    states = dict(trainer._unclaimed_states)
-    for plugin in stateful_plugins(trainer.bus):
-        states[plugin.state_key] = plugin.state_dict()
+def _of_all_ranks(trainer: Any, state: dict[str, Any]) -> list[dict[str, Any]]:
+    if trainer.world_size == 1:
+        return [state]
+    states: list[Any] = [None] * trainer.world_size
+    torch.distributed.all_gather_object(states, state)
     return states
 
 
-def stateful_plugins(bus: Any) -> list[Any]:
-    """The registered plugins that define ``state_dict``, in order; modules and data modules have places of their own."""
+def _plugin_states(trainer: Any) -> dict[str, Any]:
+    """The state of each stateful plugin under its ``state_key``; also those of plugins that are absent this time.
+
+    Raises:
+        TypeError: a state holds something that could not be read back; what a monitor holds is left out instead.
+    """
+    states = dict(trainer._unclaimed_states)
+    for name, key, plugin in stateful_plugins(trainer.bus):
+        monitor = trainer.bus.registration(name).role == "monitor"
+        try:
+            state = plugin.state_dict()
+            _check_state(name, key, state)
+        except Exception as error:
+            if not monitor:
+                raise
+            trainer._warn_once(f"the state of monitor {name!r} is not saved: {type(error).__name__}: {error}")
+        else:
+            states[key] = state
+    return states
+
+
+def _check_state(name: str, key: str, state: Any) -> None:
+    for place, kind in unfit(state):
+        full = f"{kind.__module__}.{kind.__qualname__}"
+        raise TypeError(
+            f"the state of {name!r} (state_key {key!r}) holds a {full}{f' at state{place}' if place else ''}, which cannot be "
+            "read back without trusting the file. Let state_dict() return tensors, numbers, strings, and lists, tuples, sets "
+            f"and dictionaries of them, or allow the class: torch.serialization.add_safe_globals([{full}])"
+        )
+
+
+def stateful_plugins(bus: Any) -> list[tuple[str, str, Any]]:
+    """Name, state key and object of the plugins that define ``state_dict``, in order.
+
+    The key is that of the registration: one that depends on an attribute which changes later would not be found again.
+    Modules and data modules have places of their own in a checkpoint.
+    """
     found = []
     for name in bus.names():
         registration = bus.registration(name)
         plugin = registration.plugin
-        if registration.owner in ("module", "datamodule") or not isinstance(getattr(plugin, "state_key", None), str):
+        key = registration.state_key or getattr(plugin, "state_key", None)
+        if registration.owner in ("module", "datamodule") or not isinstance(key, str):
             continue
         if overridden(plugin, "state_dict") is not None:
-            found.append((registration.position, plugin))
-    return [plugin for _, plugin in sorted(found, key=lambda pair: pair[0])]
+            found.append((registration.position, (name, key, plugin)))
+    return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
 
 
-def _plugins(bus: Any) -> list[dict[str, Any]]:
-    return [
-        {"name": name, "owner": (r := bus.registration(name)).owner, "source": r.source, "role": r.role}
-        for name in bus.names()
-    ]
+def _add_hyper_parameters(checkpoint: dict[str, Any], owner: Any, prefix: str) -> None:
+    if getattr(owner, "hparams", None):
+        name = getattr(owner, "_hparams_name", None)
+        if name:
+            checkpoint[f"{prefix}hparams_name"] = name
+        checkpoint[f"{prefix}hyper_parameters"] = dict(owner.hparams)
+
+
+def _say_what_is_unfit(trainer: Any, checkpoint: dict[str, Any]) -> None:
+    """Tell of what users put in that will have to be allowed when the file is read; hyper-parameters need not be read."""
+    checked = ("callbacks", "hookbus", "loops", *HYPER_PARAMETERS)
+    found = [entry for key, value in checkpoint.items() if key not in checked for entry in unfit(value, f"[{key!r}]")]
+    if found:
+        names = sorted({f"{kind.__module__}.{kind.__qualname__}" for _, kind in found})
+        text = (
+            f"the checkpoint holds objects that are not plain data, at checkpoint{found[0][0]} for one; whoever loads it must "
+            f"allow them: torch.serialization.add_safe_globals([{', '.join(names)}])"
+        )
+        trainer._warn_once(text)
+
+
+def _finite(numbers: list[int | float]) -> int:
+    return int(sum(number for number in numbers if number != float("inf")))

@@ -7,40 +7,48 @@ nothing of it can run, whatever it names; tensors are described, their data stay
 from __future__ import annotations
 
 import io
+import math
 import os
 import pickle
 from dataclasses import dataclass
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from hookbus.checkpoint import archive
 from hookbus.checkpoint.errors import CheckpointError, DamagedCheckpointError
 
+#: The bytes of one number; 1 for those that are not listed.
 _SIZES: Final = {
-    **dict.fromkeys(("DoubleStorage", "LongStorage", "ComplexFloatStorage"), 8),
-    **dict.fromkeys(("FloatStorage", "IntStorage", "QInt32Storage"), 4),
-    **dict.fromkeys(("HalfStorage", "BFloat16Storage", "ShortStorage"), 2),
-    "ComplexDoubleStorage": 16,
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
+    **dict.fromkeys(("float32", "int32", "uint32", "qint32"), 4),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
+    "complex128": 16,
 }
 _DTYPES: Final = {
     "DoubleStorage": "float64", "FloatStorage": "float32", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
     "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8", "ByteStorage": "uint8",
     "BoolStorage": "bool", "ComplexFloatStorage": "complex64", "ComplexDoubleStorage": "complex128",
+    "UntypedStorage": "uint8",
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Storage:
-    """Where the numbers of tensors stand: a record of the archive."""
+    """Where the numbers of tensors stand.
+
+    Attributes:
+        key: the record of the archive.
+        dtype: of its numbers.
+        elements: how many there are.
+    """
 
     key: str
-    kind: str
-    device: str
+    dtype: str
     elements: int
 
     @property
     def bytes(self) -> int:
         """Its size."""
-        return self.elements * _SIZES.get(self.kind, 1)
+        return self.elements * _SIZES.get(self.dtype, 1)
 
 
 @dataclass(frozen=True)
@@ -53,11 +61,8 @@ class TensorOutline:
 
     @property
     def bytes(self) -> int:
-        """The size of its numbers; tensors may share them."""
-        count = 1
-        for length in self.shape:
-            count *= length
-        return count * _SIZES.get(self.storage.kind, 1)
+        """The size of its numbers; several tensors may share them."""
+        return math.prod(self.shape) * _SIZES.get(self.dtype, 1)
 
     def __str__(self) -> str:
         return f"{self.dtype}{list(self.shape)}"
@@ -73,10 +78,11 @@ class Named:
     """
 
     name = ""
+    arguments: tuple[Any, ...] = ()
+    state: Any = None
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, *arguments: Any, **_: Any) -> None:
         self.arguments = arguments
-        self.state: Any = None
 
     def __setstate__(self, state: Any) -> None:
         self.state = state
@@ -108,7 +114,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     """
     path = os.fspath(path)
     archive.check(path, contents=False)
-    if open_is_bare_pickle(path):
+    if is_bare_pickle(path):
         raise CheckpointError(f"{path!r} has torch's format from before version 1.6; save it anew to look into it")
     data = archive.read_record(path, "data.pkl")
     try:
@@ -127,7 +133,7 @@ def named_in(path: str | os.PathLike[str]) -> list[str]:
     return sorted(reader.names)
 
 
-def open_is_bare_pickle(path: str) -> bool:
+def is_bare_pickle(path: str) -> bool:
     """Whether a file is a pickle outside of an archive, as torch wrote before 1.6."""
     with open(path, "rb") as file:
         return file.read(1) == b"\x80"
@@ -155,30 +161,37 @@ class _Reader(pickle.Unpickler):
     def _stand_in(self, full: str) -> Any:
         known = {
             "torch._utils._rebuild_tensor_v2": _tensor,
+            "torch._utils._rebuild_tensor_v3": _tensor,
             "torch._utils._rebuild_parameter": lambda data, *_: data,
             "torch.Size": lambda values=(): tuple(values),
-            "collections.OrderedDict": dict,
-            "builtins.set": lambda values=(): set(values),
-            "__builtin__.set": lambda values=(): set(values),
+            "collections.OrderedDict": Mapping,
+            "collections.Counter": Mapping,
             "_codecs.encode": lambda text, _="latin1": str(text).encode("latin1", "replace"),
         }
         if full in known:
             return known[full]
-        return type(full.rpartition(".")[2] or "Named", (Named,), {"name": full})
+        if full in ("builtins.set", "__builtin__.set"):
+            return lambda values=(): set(values)
+        return stand_in(full)
 
     def persistent_load(self, pid: Any) -> Any:
         if not isinstance(pid, tuple) or len(pid) < 5 or pid[0] != "storage":
             raise pickle.UnpicklingError(f"unknown reference {pid!r:.80}")
-        kind = getattr(pid[1], "name", str(pid[1])).rpartition(".")[2]
-        return Storage(str(pid[2]), kind, str(pid[3]), int(pid[4]))
+        kind = str(getattr(pid[1], "name", pid[1])).rpartition(".")[2]
+        return Storage(str(pid[2]), _DTYPES.get(kind, kind), int(pid[4]))
 
 
-def _tensor(storage: Any, offset: Any, size: Any, *_: Any) -> Any:
+class Mapping(dict):  # type: ignore[type-arg]
+    """A dictionary that a pickle may give attributes, as torch does with the state of a module."""
+
+
+def stand_in(full: str) -> type[Named]:
+    """The class that takes the place of what a pickle calls ``full``."""
+    return type(full.rpartition(".")[2] or "Named", (Named,), {"name": full})
+
+
+def _tensor(storage: Any, offset: Any, size: Any, *rest: Any) -> TensorOutline:
     if not isinstance(storage, Storage) or not isinstance(size, tuple):
-        _malformed()
-    dtype = _DTYPES.get(storage.kind, storage.kind)
+        raise pickle.UnpicklingError("a tensor without a storage")
+    dtype = storage.dtype if len(rest) < 4 else str(getattr(rest[3], "name", rest[3])).rpartition(".")[2]
     return TensorOutline(tuple(int(length) for length in size), dtype, storage)
-
-
-def _malformed() -> NoReturn:
-    raise pickle.UnpicklingError("a tensor without a storage")

@@ -76,7 +76,9 @@ def local(path: str | os.PathLike[str], storage_options: dict[str, Any] | None =
     path = os.fspath(path)
     if not is_remote(path):
         if not os.path.exists(path):
-            raise FileNotFoundError(f"no checkpoint at {path!r}: give the path of a file that Trainer.save_checkpoint wrote")
+            raise FileNotFoundError(
+                f"no checkpoint at {path!r}: give the path of a file that Trainer.save_checkpoint wrote"
+            )
         yield path
         return
     files, inner = _remote(path, storage_options)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Final
 
+from hookbus.aliases import install_aliases
 from hookbus.bus.config import read_selection, set_command_line
 from hookbus.bus.discovery import find
 from hookbus.bus.plan import plan
@@ -22,12 +23,16 @@ _DESCRIPTION = """\
 Run a script, or a module with -m, as python would. What -p says holds for every Trainer in it.
 
   hookbus run -p no:wandb train.py --epochs 3
-  hookbus run -p mypackage.plugin -m mypackage.train"""
+  hookbus run -p mypackage.plugin -m mypackage.train
+  hookbus run --as-lightning train.py         # "import lightning" in it means hookbus"""
 
 
 def run(arguments: Sequence[str], early: Sequence[str]) -> int:
     """Carry out the command; the status is the script's own, 130 after an interrupt."""
     parser = Parser("run", _DESCRIPTION)
+    parser.add_argument(
+        "--as-lightning", action="store_true", help="serve lightning and pytorch_lightning from hookbus in the script"
+    )
     parser.add_argument("-m", dest="module", nargs=argparse.REMAINDER, help="run a module; its arguments follow")
     parser.add_argument("script", nargs=argparse.REMAINDER, metavar="script ...", help="the script and its arguments")
     options = parser.parse_args(arguments)
@@ -45,6 +50,8 @@ def run(arguments: Sequence[str], early: Sequence[str]) -> int:
         _set_first_path(os.path.dirname(os.path.realpath(command[0])))
     set_command_line(plugin_words(early, options))
     plan(read_selection(), find())  # a misspelt name should not wait for the script's first Trainer
+    if options.as_lightning:
+        install_aliases()
     sys.argv = list(command)
     return _executed(command[0], as_module)
 

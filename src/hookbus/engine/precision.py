@@ -61,9 +61,11 @@ class Precision:
 
     Attributes:
         precision: its name.
+        wraps_steps: whether :meth:`forward_context` does anything.
     """
 
     precision: str = "32-true"
+    wraps_steps: bool = False
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """The module in this precision, changed in place."""
@@ -107,6 +109,13 @@ class Precision:
             What ``optimizer.step`` returns.
         """
 
+        if _evaluates_once(optimizer):
+            # The same calls in the same order, without torch's machinery for closures around the whole step.
+            result = closure()
+            after_closure()
+            optimizer.step(**kwargs)
+            return result
+
         def both() -> Any:
             result = closure()
             after_closure()
@@ -140,12 +149,20 @@ class Precision:
         """Take over a saved state."""
 
 
+def _evaluates_once(optimizer: Optimizer) -> bool:
+    """Whether ``optimizer.step(closure)`` calls its closure once, first of all: torch's own do, but for LBFGS."""
+    kind = type(optimizer)
+    return kind.__module__.startswith("torch.optim.") and kind is not LBFGS
+
+
 class TruePrecision(Precision):
     """Module, inputs and new tensors in one dtype throughout.
 
     Args:
         precision: ``64-true``, ``16-true`` or ``bf16-true``.
     """
+
+    wraps_steps = True
 
     def __init__(self, precision: str) -> None:
         self.precision = precision
@@ -175,6 +192,8 @@ class MixedPrecision(Precision):
         precision: ``16-mixed`` or ``bf16-mixed``.
         device: where the module is. On a CPU torch offers bfloat16 and, from 2.3 on, float16.
     """
+
+    wraps_steps = True
 
     def __init__(self, precision: str, device: torch.device) -> None:
         self.precision = precision

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 _MODES = ("min_size", "max_size_cycle", "max_size", "sequential")
@@ -66,7 +66,8 @@ class CombinedLoader:
                     raise ValueError(
                         f"loader {i} is empty, so it cannot be cycled to the length of the others"
                     ) from None
-            yield _like(self.iterables, iter(values))
+            given = iter(values)
+            yield rebuilt(self.iterables, lambda _: next(given))  # noqa: B023 - called before the next turn
 
 
 def leaves(collection: Any) -> Iterator[Any]:
@@ -80,11 +81,11 @@ def leaves(collection: Any) -> Iterator[Any]:
         yield from leaves(part)
 
 
-def _like(collection: Any, values: Iterator[Any]) -> Any:
-    """The next of ``values``, in the shape of ``collection``."""
+def rebuilt(collection: Any, change: Callable[[Any], Any]) -> Any:
+    """``collection`` with ``change`` applied to each of its loaders, in order."""
     if isinstance(collection, dict):
-        return {key: _like(part, values) for key, part in collection.items()}
+        return {key: rebuilt(part, change) for key, part in collection.items()}
     if not isinstance(collection, (list, tuple)):
-        return next(values)
-    parts = [_like(part, values) for part in collection]
+        return change(collection)
+    parts = [rebuilt(part, change) for part in collection]
     return type(collection)(*parts) if hasattr(collection, "_fields") else type(collection)(parts)

@@ -36,6 +36,7 @@ class Control:
         self.should_stop = False
         self.pending = False
         self._skip = self._stop_epoch = self._evaluate = self._save = False
+        self._for_now = False
 
     def skip_batch(self, reason: str = "") -> None:
         """Do not train the current batch: honoured after ``on_train_batch_start``; its ``_end`` is left out too."""
@@ -47,9 +48,16 @@ class Control:
         self._note("stop_epoch", reason)
         self._stop_epoch = True
 
-    def stop(self, reason: str = "") -> None:
-        """End the training after the current batch, as ``trainer.should_stop = True`` does; minimum limits hold."""
+    def stop(self, reason: str = "", *, for_good: bool = True) -> None:
+        """End the training after the current batch, as ``trainer.should_stop = True`` does; minimum limits hold.
+
+        Args:
+            reason: why, for those who read ``history``.
+            for_good: whether a run that resumes from a later checkpoint stays stopped. False for what has nothing to do
+                with the training itself, such as a time limit or the preemption of a machine.
+        """
         self._note("stop", reason)
+        self._for_now = not for_good and (self._for_now or not self.should_stop)
         self.should_stop = True
 
     def evaluate(self, reason: str = "") -> None:
@@ -61,6 +69,31 @@ class Control:
         """Save a checkpoint after the current batch, and after the validation if one is due."""
         self._note("save", reason)
         self._save = True
+
+    def state_dict(self) -> dict[str, bool]:
+        """What was asked for and is not done yet, or holds to the end; a save is being done right now."""
+        return {
+            "should_stop": self.should_stop and not self._for_now,
+            "skip_batch": self._skip,
+            "stop_epoch": self._stop_epoch,
+            "evaluate": self._evaluate,
+        }
+
+    def load_state_dict(self, state: dict[str, bool], *, lift_stop: bool = False) -> None:
+        """Take over saved requests.
+
+        Args:
+            state: of :meth:`state_dict`.
+            lift_stop: forget that the run was stopped.
+        """
+        self.should_stop = self.should_stop or (state["should_stop"] and not lift_stop)
+        self._skip, self._stop_epoch = state["skip_batch"], state["stop_epoch"]
+        self._evaluate = state["evaluate"]
+        self.pending = self._skip or self._stop_epoch or self._evaluate
+
+    def look(self) -> None:
+        """Let the loop look, after the current batch, at what is not asked for here: a checkpoint that was written."""
+        self.pending = True
 
     def take_skip(self) -> bool:
         """Whether the current batch is to be skipped; forgets the request."""

@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 
 from hookbus.dialects import Implementation
 from hookbus.errors import MisconfigurationException
-from hookbus.trainer.combined import CombinedLoader, leaves
+from hookbus.trainer.combined import CombinedLoader, leaves, rebuilt
 
 #: The words of Lightning's arguments and hooks for each loop.
 PREFIXES = ("train", "val", "test", "predict")
@@ -89,16 +89,24 @@ def evaluation_loaders(prefix: str, answer: Any, limit: int | float, *, overfit:
     return Loaders(flat, [_count(f"{prefix}_dataloader", loader, limit) for loader in flat], answer)
 
 
-def batches(loader: Any, num_batches: int | float) -> Iterator[tuple[Any, bool]]:
+def batches(
+    loader: Any, num_batches: int | float, *, iterator: Iterator[Any] | None = None, start: int = 0
+) -> Iterator[tuple[Any, bool]]:
     """Walk over ``loader``: each batch, and whether it is the last one.
 
     A loader of unknown length is read one batch ahead, which is the only way to know.
+
+    Args:
+        loader: the loader.
+        num_batches: how many batches to use of it.
+        iterator: gives the batches, if they do not start at the beginning.
+        start: how many of them were used already.
     """
     if num_batches == 0:
         return
-    iterator = iter(loader)
+    iterator = iter(loader) if iterator is None else iterator
     if not math.isinf(num_batches) and length(loader) is not None:
-        for i in range(1, int(num_batches) + 1):
+        for i in range(start + 1, int(num_batches) + 1):
             try:
                 batch = next(iterator)
             except StopIteration:
@@ -110,7 +118,7 @@ def batches(loader: Any, num_batches: int | float) -> Iterator[tuple[Any, bool]]
                 return
             yield batch, i == num_batches
         return
-    ahead, count, nothing = next(iterator, _NOTHING), 0, _NOTHING
+    ahead, count, nothing = next(iterator, _NOTHING), start, _NOTHING
     while ahead is not nothing:
         count += 1
         batch = ahead
@@ -183,6 +191,8 @@ def _check_iterable(name: str, loader: Any) -> None:
 
 def _in_order(loader: Any) -> Any:
     """``loader`` without shuffling, for ``overfit_batches``."""
+    if isinstance(loader, CombinedLoader):
+        return CombinedLoader(rebuilt(loader.iterables, _in_order), loader.mode)
     if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, RandomSampler):
         return loader
     warnings.warn("overfit_batches turns shuffling of the dataloader off, to meet the same batches again", stacklevel=2)

@@ -26,6 +26,7 @@ from hookbus.errors import MisconfigurationException
 from hookbus.trainer.data import Loaders, batches, evaluation_loaders, set_epoch
 from hookbus.trainer.signals import SIGTERMException
 from hookbus.trainer.states import RunningStage
+
 if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
 
@@ -118,6 +119,10 @@ class EvaluationLoop:
         metrics.start("sanity" if trainer.sanity_checking else self._stage.value)
         trainer._several_loaders = len(loaders.loaders) > 1
         hooks["start"](trainer, module)
+        if (
+            self.loaders is not None and self.loaders is not loaders
+        ):  # somebody asked for them again, with other batches
+            loaders, limits = self.loaders, self._limits()
         hooks["epoch_start"](trainer, module)
         for index, loader in enumerate(loaders.loaders):
             trainer._dataloader_idx = index

@@ -27,8 +27,10 @@ from typing import TYPE_CHECKING, Any
 
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer import schedules
-from hookbus.trainer.data import Loaders, batches, set_epoch, training_loader
+from hookbus.trainer.data import Loaders, set_epoch, training_loader
 from hookbus.trainer.evaluate import EvaluationLoop
+from hookbus.trainer.fit_view import FitLoopView
+from hookbus.trainer.place import Place
 from hookbus.trainer.schedules import LRSchedulerConfig
 from hookbus.trainer.signals import SIGTERMException
 from hookbus.trainer.states import RunningStage
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
 
 
-class FitLoop:
+class FitLoop(FitLoopView):
     """Trains a module until a limit is reached or somebody asks to stop.
 
     Args:
@@ -47,12 +49,14 @@ class FitLoop:
     Attributes:
         loaders: the training loader, None until it was asked for.
         val_loop: runs the validations.
+        place: what a checkpoint holds of the fit beside its counters.
     """
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self.loaders: Loaders | None = None
         self.val_loop = EvaluationLoop(trainer, RunningStage.VALIDATING)
+        self.place = Place(trainer)
         self._val_every: int | float = math.inf
         self._loaded_in_epoch = 0
 
@@ -110,12 +114,16 @@ class FitLoop:
         trainer.state.stage = RunningStage.TRAINING
         if self.loaders is None:  # somebody may have asked for them already, through estimated_stepping_batches
             self._load_data()
-        if self._done:
+        module, fire, progress = trainer.lightning_module, trainer.bus.fire, trainer.progress
+        logged, go_on = self.place.restore_metrics(), self._cut_by_steps
+        inside, ending = progress.mid_epoch, progress.epoch < progress.epochs_trained
+        if ending and logged and not (go_on and not self._steps_done):
+            self._finish_epoch()
+        if not inside and not ending and self._done:
             self._say_why_nothing_runs()
             return
-        module, fire, progress = trainer.lightning_module, trainer.bus.fire, trainer.progress
-        progress.drop_batch()
-        go_on = self._cut_by_steps
+        if progress.epoch_started:
+            progress.drop_batch()
         if not go_on:
             progress.epoch = progress.epochs_trained
         elif progress.epoch < progress.epochs_trained:  # saved in on_train_epoch_end: it is that epoch that goes on
@@ -123,11 +131,12 @@ class FitLoop:
         self.load_validation_data()
         trainer._metrics.start("train")
         fire.on_train_start(trainer, module)
-        while not self._done:
+        self.place.take_up()
+        while inside or not self._done:
             trainer._participants.sync()
             self._reload_data()
             self._run_epoch(go_on=go_on)
-            go_on = False
+            go_on = inside = False
         trainer._participants.sync()
         fire.on_train_end(trainer, module)
 
@@ -148,9 +157,10 @@ class FitLoop:
         else:
             progress.begin_epoch(keep_batches=go_on)
             fire.on_train_epoch_start(trainer, module)
+        loaders = self.loaders or loaders  # somebody may have asked for them again, with other batches
         step = AutomaticStep(trainer) if module.automatic_optimization else ManualStep(trainer)
         if not self._epoch_is_over():
-            for batch, last in batches(loaders.loaders[0], loaders.num_batches[0]):
+            for batch, last in self.place.batches(loaders.loaders[0], loaders.num_batches[0]):
                 progress.is_last_batch = last or progress.batch + 1 >= loaders.num_batches[0]
                 if not self._run_batch(step, batch) or self._epoch_is_over():
                     break
@@ -158,13 +168,18 @@ class FitLoop:
         progress.epochs_trained += 1
         progress.epoch_started = False
         fire.on_train_epoch_end(trainer, module)
+        self._finish_epoch()
+        if trainer.received_sigterm:
+            raise SIGTERMException
+
+    def _finish_epoch(self) -> None:
+        """What follows ``on_train_epoch_end``; first of all in a run that goes on from what was saved there."""
+        trainer = self._trainer
         if self._all_batches_ready:
             self._step_schedulers("epoch", plateau=True)
         trainer._outlets.update_train_epoch_metrics()
-        metrics.finish_epoch()
-        progress.epoch += 1
-        if trainer.received_sigterm:
-            raise SIGTERMException
+        trainer._metrics.finish_epoch()
+        trainer.progress.epoch += 1
 
     def _run_batch(self, step: AutomaticStep | ManualStep, batch: Any) -> bool:
         """Train on one batch, and validate if that is due; False if the module ends the epoch by answering -1."""
@@ -187,26 +202,28 @@ class FitLoop:
                 self._step_schedulers("step", plateau=False)
                 self._step_schedulers("epoch", plateau=False)
                 return False
-            if control.pending and control.take_skip():
-                return True
+            if control.pending:
+                if control.take_skip():
+                    return True
+                progress.is_last_batch |= (
+                    control.take_stop_epoch()
+                )  # asked for in time to step at the end of the window
             stepping = self._stepping
             outputs = step(batch, batch_idx, stepping)
             if stepping:
                 progress.batch_stepped = progress.batch
-        self._step_schedulers("step", plateau=False)
-        if self._all_batches_ready:
-            self._step_schedulers("epoch", plateau=False)
+        if trainer.strategy.lr_scheduler_configs:
+            self._step_schedulers("step", plateau=False)
+            if self._all_batches_ready:
+                self._step_schedulers("epoch", plateau=False)
         progress.batch_trained = progress.batch
         fire.on_train_batch_end(trainer, module, outputs, batch, batch_idx)
-        trainer._metrics.finish_batch()
-        trainer._outlets.update_train_step_metrics()
-        if control.pending and control.take_stop_epoch():
-            progress.is_last_batch = True
         self._finish_batch()
         if trainer.should_stop:
             trainer._outlets.save()
         if control.pending:
             control.pending = False
+            trainer._writer.poll()
             if control.take_save():
                 trainer._save_on_request()
         if trainer.received_sigterm and not self._training_done:
@@ -214,15 +231,23 @@ class FitLoop:
         return True
 
     def _finish_batch(self) -> None:
-        """What follows ``on_train_batch_end``: the validation, if one is due, and schedulers that want its result.
+        """What follows ``on_train_batch_end``: loggers, the validation if one is due, schedulers that want its result.
 
         Also called first in a run that goes on from a checkpoint: what was saved in ``on_train_batch_end``, or while
         validating, had this still before it.
         """
-        progress = self._trainer.progress
+        trainer, progress, control = self._trainer, self._trainer.progress, self._trainer.control
+        if progress.batch_logged < progress.batch:
+            trainer._metrics.finish_batch()
+            progress.batch_logged = progress.batch
+            trainer._outlets.update_train_step_metrics()
+            if control.pending and control.take_stop_epoch() and not self._all_batches_ready:
+                progress.is_last_batch = True
+                self._step_schedulers("epoch", plateau=False)
         if not progress.validated and self._validation_due():
             self._validate()
-        self._step_schedulers("step", plateau=True)
+        if self._trainer.strategy.lr_scheduler_configs:
+            self._step_schedulers("step", plateau=True)
         if self._stepping:
             progress.logging_step += 1
         progress.batch_done = progress.batch
@@ -236,8 +261,11 @@ class FitLoop:
         A run that counts in steps goes on with the batch that was next, one that counts in epochs with a new epoch.
         """
         progress = self._trainer.progress
-        inside = 0 < progress.batch_done < self._num_batches and not progress.is_last_batch and not progress.epoch_started
+        inside = (
+            0 < progress.batch_done < self._num_batches and not progress.is_last_batch and not progress.epoch_started
+        )
         return inside and self._trainer.ckpt_path is not None and self.max_epochs == -1
+
     @property
     def _all_batches_ready(self) -> bool:
         """Whether the current batch is the last of its epoch."""
@@ -264,16 +292,20 @@ class FitLoop:
 
     def _validation_due(self) -> bool:
         """Whether a validation follows the current batch."""
-        trainer, progress, settings = self._trainer, self._trainer.progress, self._trainer.settings
+        trainer = self._trainer
         if trainer.control.pending and trainer.control.take_evaluate() and trainer.enable_validation:
             return True
-        if not trainer.enable_validation or not self._validation_in_epoch:
-            return False
+        # Whoever stops early still sees the state he stops at.
+        due = self._validation_point or (trainer.should_stop and self.may_stop_early)
+        return due and self._validation_in_epoch and trainer.enable_validation
+
+    @property
+    def _validation_point(self) -> bool:
+        """Whether the current batch is one after which epochs are validated."""
+        progress, settings = self._trainer.progress, self._trainer.settings
         endless = math.isinf(self._val_every)
         if progress.is_last_batch and endless:
             return True
-        if trainer.should_stop and self.may_stop_early:
-            return True  # whoever stops early still sees the state he stops at
         limit = settings.limit_train_batches
         if isinstance(limit, int) and endless:
             return limit > 0 and progress.batch % limit == 0
@@ -299,7 +331,9 @@ class FitLoop:
         trainer.state.stage = RunningStage.VALIDATING
         if self._stepping:
             trainer.bus.fire.on_validation_model_zero_grad(trainer, trainer.lightning_module)
+        self.place.validation_begins()
         self.val_loop.run()
+        self.place.validation_ends()
         trainer.state.stage = RunningStage.TRAINING
 
     def _step_schedulers(self, interval: str, *, plateau: bool) -> None:
@@ -323,7 +357,8 @@ class FitLoop:
         if settings.limit_train_batches == 0:
             self.loaders = None
             return
-        answer = trainer.bus.fire.train_dataloader(trainer)
+        with self.place.loading():
+            answer = trainer.bus.fire.train_dataloader(trainer)
         if answer is None:
             raise MisconfigurationException(
                 "fit needs training data: pass train_dataloaders or a datamodule to fit(), or define train_dataloader() in "
@@ -331,7 +366,7 @@ class FitLoop:
             )
         limit = settings.limit_train_batches
         self.loaders = training_loader(answer, limit, overfit=bool(settings.overfit_batches))
-        self._loaded_in_epoch = trainer.progress.epoch
+        self._loaded_in_epoch = self.place.loaded_in_epoch
         self._val_every = self._validation_interval(self.loaders.num_batches[0])
 
     def _reload_data(self) -> None:

@@ -38,11 +38,12 @@ class Outlets:
         """After a training batch: the values of the step, at every ``log_every_n_steps``-th step."""
         trainer = self._trainer
         every = trainer.settings.log_every_n_steps
-        if every == 0 or not trainer.bus.implemented("log_metrics"):
+        if every == 0:
             return
-        if trainer.fit_loop._should_accumulate() and trainer.lightning_module.automatic_optimization:
+        due = (trainer.progress.logging_step + 1) % every == 0 or trainer.should_stop or trainer.settings.fast_dev_run
+        if not due or not trainer.bus.implemented("log_metrics"):
             return
-        if (trainer.progress.logging_step + 1) % every == 0 or trainer.should_stop or trainer.settings.fast_dev_run:
+        if not (trainer.fit_loop._should_accumulate() and trainer.lightning_module.automatic_optimization):
             self._send(trainer._metrics.step_metrics(), None)
 
     def update_train_epoch_metrics(self) -> None:

@@ -41,6 +41,7 @@ class Participants:
         self._trainer = trainer
         self._seen: list[Any] = []
         self._list: list[Any] | None = None
+        self._read: list[Any] = []
 
     def attach(self, fn: TrainerFn, model: Any, datamodule: Any, loaders: dict[str, Any]) -> None:
         """Register module, data module and passed loaders for one entry point, in place of those of the last one.
@@ -60,6 +61,7 @@ class Participants:
                 bus.unregister(name=name)
         _check_steps(model, fn, bus)
         bus.register(model, "module", owner="module", source="model", implementations=self._hooks_of_module(False))
+        self._read = self._methods_of_module(False)
         if datamodule is not None:
             bus.register(datamodule, "datamodule", owner="datamodule", source="datamodule")
         passed = PassedLoaders(loaders)
@@ -68,8 +70,11 @@ class Participants:
             bus.register(passed, "dataloaders", owner="datamodule", source="arguments", implementations=made)
 
     def read_module(self, *, several_loaders: bool = False) -> None:
-        """Read the module's methods again: they may have been assigned, and steps may now get ``dataloader_idx``."""
-        self._trainer.bus.refresh(self._trainer.lightning_module, self._hooks_of_module(several_loaders))
+        """Read the module's methods again, if one was assigned since, or steps are now to get ``dataloader_idx``."""
+        methods = self._methods_of_module(several_loaders)
+        if len(methods) != len(self._read) or any(a is not b for a, b in zip(methods, self._read, strict=True)):
+            self._trainer.bus.refresh(self._trainer.lightning_module, self._hooks_of_module(several_loaders))
+            self._read = methods
 
     @property
     def list_changed(self) -> bool:
@@ -116,6 +121,12 @@ class Participants:
             before = list(trainer.callbacks)
             for callback in added:
                 callback.setup(trainer, module, fn.value)
+
+    def _methods_of_module(self, several_loaders: bool) -> list[Any]:
+        """What the module's implementations are made from; much faster to look at than to read."""
+        module = self._trainer.lightning_module
+        inherited = [getattr(type(module), name, None) for name in vars(self._trainer.bus.hook)]
+        return [several_loaders, *inherited, *(value for value in vars(module).values() if callable(value))]
 
     def _hooks_of_module(self, several_loaders: bool) -> list[Implementation]:
         trainer = self._trainer

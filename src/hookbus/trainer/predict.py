@@ -106,6 +106,7 @@ class PredictionLoop:
         self.epoch_batch_indices = [[] for _ in loaders.loaders]
         self.keep_predictions = self.return_predictions
         fire.on_predict_start(trainer, module)
+        loaders = self.loaders or loaders  # somebody may have asked for them again, with other batches
         fire.on_predict_epoch_start(trainer, module)
         for index, loader in enumerate(loaders.loaders):
             trainer._dataloader_idx = index

@@ -18,6 +18,7 @@ class Progress:
             optimisers a module has.
         batch: training batches begun in the current epoch.
         batch_trained: those of them that were trained on; ahead of ``batch_done`` from ``on_train_batch_end`` on.
+        batch_logged: those of them whose values loggers have got; behind ``batch_trained`` during ``on_train_batch_end``.
         batch_done: those of them with which everything is done, a validation that was due included.
         batch_stepped: batches begun in the current epoch when the optimiser last stepped: an accumulation window begins
             with the next one.
@@ -33,6 +34,7 @@ class Progress:
     logging_step: int = 0
     batch: int = 0
     batch_trained: int = 0
+    batch_logged: int = 0
     batch_done: int = 0
     batch_stepped: int = 0
     total_batches: int = 0
@@ -53,7 +55,7 @@ class Progress:
     def begin_epoch(self, *, keep_batches: bool = False) -> None:
         """Set the counters of batches back for a new epoch, unless they are to be kept."""
         if not keep_batches:
-            self.batch = self.batch_trained = self.batch_done = self.batch_stepped = 0
+            self.batch = self.batch_trained = self.batch_logged = self.batch_done = self.batch_stepped = 0
         self.is_last_batch = False
         self.epoch_started = True
 

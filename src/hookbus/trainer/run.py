@@ -95,6 +95,7 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
     if fitting:
         _sanity_check(trainer)
     result = body()
+    trainer._writer.wait()
     if fitting:
         fire.on_fit_end(trainer, module)
     fire.teardown(trainer, module, fn.value)
@@ -145,6 +146,7 @@ def _interrupted(trainer: Trainer, error: BaseException) -> None:
         add_note(error, f"raised by plugin {source[1]!r} in hook {source[0]!r}")
     module = trainer.lightning_module
     _noting(error, "on_exception", lambda: trainer.bus.fire.on_exception(trainer, module, error))
+    _noting(error, "the writing of a checkpoint", trainer._writer.wait)
     _noting(error, "finalize", lambda: trainer.bus.fire.finalize(trainer, "failed"))
 
 

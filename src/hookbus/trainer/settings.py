@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
+from hookbus.checkpoint.cursor import POLICIES, Policy
 from hookbus.errors import MisconfigurationException
 
 #: Lightning's defaults for arguments whose default is None.
@@ -33,6 +34,7 @@ class Settings:
         accumulate_grad_batches: batches per optimiser step.
         reload_every: ``reload_dataloaders_every_n_epochs``.
         fast_dev_run: number of batches of a trial run, 0 for a real one.
+        resume_data: how a run that resumes inside an epoch gets to its place in the training data.
     """
 
     max_epochs: int
@@ -61,6 +63,7 @@ class Settings:
     fast_dev_run: int
     barebones: bool
     default_root_dir: str
+    resume_data: Policy = "skip"
 
 
 def check(arguments: dict[str, Any]) -> Settings:
@@ -136,7 +139,14 @@ def check(arguments: dict[str, Any]) -> Settings:
         fast_dev_run=fast,
         barebones=bool(a["barebones"]),
         default_root_dir=os.fspath(a["default_root_dir"] or os.getcwd()),
+        resume_data=_policy(a.get("resume_data", "skip")),
     )
+
+
+def _policy(value: Any) -> Policy:
+    if value not in POLICIES:
+        raise MisconfigurationException(f"resume_data must be one of {', '.join(POLICIES)}, got {value!r}")
+    return cast(Policy, value)
 
 
 def _limits(a: dict[str, Any], fast: int) -> tuple[int, int]:

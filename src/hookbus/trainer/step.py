@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from hookbus.dialects.base import overridden
 from hookbus.errors import MisconfigurationException
 
 if TYPE_CHECKING:
@@ -41,7 +42,7 @@ class AutomaticStep:
         self._trainer = trainer
         self._fire = trainer.bus.fire
         self._module = trainer.lightning_module
-        self._forward = trainer._precision.forward_context
+        self._forward = trainer._precision.forward_context if trainer._precision.wraps_steps else None
         self._scale = trainer._precision.scale
         # Whether the gradients are those of a window that goes on; else they are cleared first.
         self._within = trainer.progress.batch > trainer.progress.batch_stepped
@@ -68,8 +69,11 @@ class AutomaticStep:
 
         def closure() -> Tensor | None:
             nonlocal outputs
-            with self._forward():
+            if self._forward is None:
                 answer = fire.training_step(trainer, module, batch, batch_idx)
+            else:
+                with self._forward():
+                    answer = fire.training_step(trainer, module, batch, batch_idx)
             loss, outputs = self._read(answer, accumulate)
             if not within:
                 fire.on_before_zero_grad(trainer, module, optimizer)
@@ -180,30 +184,52 @@ def refuse_unheeded(module: Any, settings: Settings) -> None:
             )
 
 
-def run_optimizer(trainer: Trainer, optimizer: Any, closure: Callable[[], Any] | None, **kwargs: Any) -> Any:
-    """What ``optimizer.step(closure)`` of a wrapped optimiser does: update, with the hooks before it.
+class OptimizerStep:
+    """What ``step(closure)`` of a wrapped optimiser does: update, with the hooks before it.
 
     Args:
-        trainer: the running trainer.
+        trainer: the running trainer; looked up once are its bus, module and precision.
         optimizer: torch's own optimiser.
-        closure: computes the loss and its gradients; None in manual optimisation.
-        **kwargs: passed on to the optimiser's ``step``.
     """
-    module, fire = trainer.lightning_module, trainer.bus.fire
-    automatic = module.automatic_optimization
 
-    def after_closure() -> None:
-        fire.on_before_optimizer_step(trainer, module, optimizer)
-        if automatic:
-            value, algorithm = trainer.gradient_clip_val, trainer.gradient_clip_algorithm
-            fire.configure_gradient_clipping(trainer, module, optimizer, value, algorithm)
+    def __init__(self, trainer: Trainer, optimizer: Any) -> None:
+        self._trainer = trainer
+        self._optimizer = optimizer
+        self._fire = trainer.bus.fire
+        self._module = module = trainer.lightning_module
+        self._automatic = module.automatic_optimization
+        self._run = trainer._precision.run_optimizer_step
+        self._clipping = trainer.bus.hook.configure_gradient_clipping
+        self._module_clips = any(overridden(module, name) for name in ("configure_gradient_clipping", "clip_gradients"))
 
-    result = trainer._precision.run_optimizer_step(
-        optimizer, closure or (lambda: None), after_closure, automatic=automatic, **kwargs
-    )
-    if not automatic:
-        trainer.progress.global_step += 1
-    return result
+    def __call__(self, optimizer: Any, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
+        """Update.
+
+        Args:
+            optimizer: the one that was given at construction.
+            closure: computes the loss and its gradients; None in manual optimisation.
+            **kwargs: passed on to the optimiser's ``step``.
+        """
+        result = self._run(optimizer, closure or _nothing, self._after_closure, automatic=self._automatic, **kwargs)
+        if not self._automatic:
+            self._trainer.progress.global_step += 1
+        return result
+
+    def _after_closure(self) -> None:
+        trainer, module, optimizer = self._trainer, self._module, self._optimizer
+        self._fire.on_before_optimizer_step(trainer, module, optimizer)
+        if not self._automatic:
+            return
+        settings = trainer.settings
+        # Without a bound the module's default has nothing to do; asking it costs as much as all other hooks of a step.
+        if settings.gradient_clip_val is not None or self._module_clips or len(self._clipping) > 1:
+            self._fire.configure_gradient_clipping(
+                trainer, module, optimizer, settings.gradient_clip_val, settings.gradient_clip_algorithm
+            )
+
+
+def _nothing() -> None:
+    """The closure of an optimiser that was given none."""
 
 
 def run_manual_backward(trainer: Trainer, loss: Tensor, *args: Any, **kwargs: Any) -> None:

@@ -6,13 +6,16 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
 import torch
 
 from hookbus.bus import Bus
+from hookbus.checkpoint import store
 from hookbus.checkpoint.dump import dump
+from hookbus.checkpoint.writer import AsyncWriter, Writer
 from hookbus.dialects import logger as logger_dialect
 from hookbus.engine.device import batch_size_of
 from hookbus.engine.optimizer import LightningOptimizer
@@ -21,6 +24,7 @@ from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer import roster
 from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unsupported
+from hookbus.trainer.choice import chosen
 from hookbus.trainer.control import Control
 from hookbus.trainer.evaluate import EvaluationLoop
 from hookbus.trainer.fit import FitLoop
@@ -29,10 +33,11 @@ from hookbus.trainer.outlets import Outlets, print_results
 from hookbus.trainer.participants import Participants, adopt_discovered, data_of, module_of
 from hookbus.trainer.predict import PredictionLoop
 from hookbus.trainer.progress import Progress
+from hookbus.trainer.rehearsal import Rehearsal, rehearsal, reload_data
 from hookbus.trainer.run import run
 from hookbus.trainer.settings import check
 from hookbus.trainer.states import RunningStage, TrainerFn, TrainerState, TrainerStatus
-from hookbus.trainer.step import refuse_unheeded, run_manual_backward, run_optimizer
+from hookbus.trainer.step import OptimizerStep, refuse_unheeded, run_manual_backward
 from hookbus.trainer.view import TrainerView
 
 
@@ -45,6 +50,10 @@ class Trainer(TrainerView):
         plugins: plugin objects with ``@hookimpl`` functions, and strings as the command line's ``-p`` takes them:
             ``"name"`` or ``"pkg.mod"`` to load one, ``"no:name"`` to block one.
         strict: raise at a broken plugin instead of reporting it and going on.
+        async_checkpoints: write checkpoints in the background; the training waits only until they are copied.
+        resume_data: how a run that resumes inside an epoch gets to its place in the training data: ``"skip"`` over what
+            was seen where the loader is indexed, and load it again elsewhere; ``"replay"``, load it again in any case, as
+            is right if workers of the loader draw random numbers; ``"refuse"`` to load it again.
 
     Attributes:
         bus: who takes part; ``trainer.bus.order("on_train_start")`` says in which order.
@@ -101,6 +110,8 @@ class Trainer(TrainerView):
         reload_dataloaders_every_n_epochs: int = 0,
         default_root_dir: str | os.PathLike[str] | None = None,
         strict: bool | None = None,
+        async_checkpoints: bool = False,
+        resume_data: str = "skip",
     ) -> None:
         names = (
             "max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "limit_val_batches",
@@ -108,7 +119,7 @@ class Trainer(TrainerView):
             "check_val_every_n_epoch", "num_sanity_val_steps", "log_every_n_steps", "accumulate_grad_batches",
             "gradient_clip_val", "gradient_clip_algorithm", "inference_mode", "detect_anomaly", "deterministic",
             "benchmark", "reload_dataloaders_every_n_epochs", "use_distributed_sampler", "fast_dev_run", "barebones",
-            "default_root_dir",
+            "default_root_dir", "resume_data",
         )  # fmt: skip
         given = locals()
         self.settings = check({name: given[name] for name in names})
@@ -132,6 +143,7 @@ class Trainer(TrainerView):
         self.datamodule: Any = None
         self._wrapped_optimizers: list[LightningOptimizer] = []
         self._unclaimed_states: dict[str, Any] = {}
+        self._writer = AsyncWriter(lambda: self.control.look()) if async_checkpoints else Writer()
         self._dataloader_idx: int | None = None
         self._several_loaders = False
         self._batch: Any = None
@@ -188,6 +200,7 @@ class Trainer(TrainerView):
         refuse_unheeded(self.lightning_module, self.settings)
         self.control.reset()
         self.fit_loop.loaders = self.fit_loop.val_loop.loaders = None
+        self.fit_loop.place.forget()
         self.progress.epoch_started = False  # what an exception left unfinished is begun anew
         self._enter(self.fit_loop.run, RunningStage.TRAINING, ckpt_path, weights_only)
 
@@ -269,28 +282,50 @@ class Trainer(TrainerView):
     def save_checkpoint(
         self, filepath: str | os.PathLike[str], weights_only: bool | None = None, storage_options: Any = None
     ) -> None:
-        """Write a checkpoint.
+        """Write a checkpoint, which is whole or absent whatever happens meanwhile.
+
+        What is saved is the state at this moment. Saved from ``on_train_batch_end``, ``on_validation_end``,
+        ``on_train_epoch_end`` or ``on_train_end``, or by ``control.save()``, a run resumes exactly; implementations of that
+        hook which have not been called yet, such as the module's own, are not called again. Saved in the middle of a
+        batch, it resumes at the beginning of that batch.
 
         Args:
-            filepath: the file; folders are made as needed.
+            filepath: the file, or a URL for fsspec; folders are made as needed.
             weights_only: leave out what only resuming needs.
-            storage_options: not supported.
+            storage_options: for fsspec.
 
         Raises:
             AttributeError: no module is attached yet.
-            TypeError: ``storage_options`` were given.
+            TypeError: the state of a plugin holds something that could not be read back.
+            OSError: the file could not be written; what stood there before is untouched. With ``async_checkpoints``, the
+                file before this one.
         """
         if self.lightning_module is None:
             raise AttributeError("there is nothing to save: call fit, validate, test or predict first")
-        if storage_options is not None:
-            raise TypeError("storage_options are not supported")
-        path = os.path.abspath(os.fspath(filepath))
+        path = store.absolute(filepath)
         checkpoint = dump(self, weights_only=bool(weights_only))
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        beside = f"{path}.tmp"
-        torch.save(checkpoint, beside)
-        os.replace(beside, path)
-        self.bus.fire.on_checkpoint_saved(self, self.lightning_module, path, checkpoint)
+
+        def tell(written: dict[str, Any]) -> None:
+            self.bus.fire.on_checkpoint_saved(self, self.lightning_module, path, written)
+
+        if self.is_global_zero:
+            self._writer.save(checkpoint, path, tell, storage_options)
+        if self.state.status is not TrainerStatus.RUNNING:
+            self._writer.wait()
+        self.strategy.barrier("Trainer.save_checkpoint")
+
+    def rehearse(self, probe: object | None = None, *, values: bool = True) -> AbstractContextManager[Rehearsal]:
+        """Run some steps on the side, of which nothing is left; see :mod:`hookbus.trainer.rehearsal`.
+
+        Args:
+            probe: a plugin that hears of what is run.
+            values: whether the values of parameters and buffers are put back, too.
+        """
+        return rehearsal(self, probe, values=values)
+
+    def reload_data(self) -> None:
+        """Ask for the dataloaders of the entry point that runs again; from the next epoch on they are those."""
+        reload_data(self)
 
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on the first process only, without tearing a progress bar apart."""
@@ -382,23 +417,9 @@ class Trainer(TrainerView):
         self.state.stage = stage
         self._say_header()
         self._participants.sync()
-        self.ckpt_path = self._select_checkpoint(ckpt_path)
+        self.ckpt_path = chosen(self, ckpt_path)
         self.state.status = TrainerStatus.RUNNING
         return run(self, body, self.ckpt_path, weights_only)
-
-    def _select_checkpoint(self, path: str | os.PathLike[str] | None) -> str | None:
-        """The file that ``ckpt_path`` means."""
-        if path not in ("best", "last"):
-            return None if path is None else os.fspath(path)
-        attribute = f"{path}_model_path"
-        for callback in self.checkpoint_callbacks:
-            found = getattr(callback, attribute, "")
-            if found:
-                return str(found)
-        raise ValueError(
-            f'ckpt_path="{path}" needs a ModelCheckpoint that has saved something; '
-            + ("none is in trainer.callbacks" if not self.checkpoint_callbacks else "none of them has saved yet")
-        )
 
     def _use_optimizers(self, optimizers: list[Any], configs: list[Any]) -> None:
         self.strategy.optimizers, self.strategy.lr_scheduler_configs = optimizers, configs
@@ -407,12 +428,9 @@ class Trainer(TrainerView):
                 f"configure_optimizers returned {len(optimizers)} optimizers, and automatic optimization drives one; set "
                 "self.automatic_optimization = False in the module's __init__ and step them in training_step"
             )
-
-        def step(optimizer: Any, closure: Any = None, **kwargs: Any) -> Any:
-            return run_optimizer(self, optimizer, closure, **kwargs)
-
         self._wrapped_optimizers = [
-            LightningOptimizer(optimizer, step=step, module=lambda: self.lightning_module) for optimizer in optimizers
+            LightningOptimizer(optimizer, OptimizerStep(self, optimizer), lambda: self.lightning_module)
+            for optimizer in optimizers
         ]
 
     def _transfer(self, batch: Any, dataloader_idx: int) -> Any:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from hookbus.bus import Bus
 from hookbus.callbacks.progress import ProgressBar
 from hookbus.engine.strategy import SingleDeviceStrategy
+from hookbus.errors import MisconfigurationException
 from hookbus.trainer.control import Control
 from hookbus.trainer.metrics import MetricStore
+from hookbus.trainer.private_names import AcceleratorView, CallbackView, CheckpointView, LoggerView, SignalView
 from hookbus.trainer.progress import Progress
 from hookbus.trainer.settings import Settings
 from hookbus.trainer.states import RunningStage, TrainerFn, TrainerState
@@ -256,9 +260,15 @@ class TrainerView:
 
     @property
     def num_training_batches(self) -> int | float:
-        """Training batches of an epoch; ``inf`` if unknown, 0 before the loader was asked for."""
-        loaders = self.fit_loop.loaders
-        return loaders.num_batches[0] if loaders is not None else 0
+        """Training batches of an epoch; ``inf`` if unknown, or before the loader was asked for."""
+        batches: int | float = self.fit_loop.max_batches
+        return batches
+
+    @property
+    def val_check_batch(self) -> int | float | None:
+        """Training batches between two validations; None before the training loader was asked for."""
+        every: int | float | None = self.fit_loop._val_every if self.fit_loop.loaders is not None else None
+        return every
 
     @property
     def num_val_batches(self) -> list[int | float]:
@@ -417,3 +427,47 @@ class TrainerView:
     def precision_plugin(self) -> Any:
         """Lightning's name for what handles precision."""
         return self._precision
+
+    @property
+    def scaler(self) -> Any | None:
+        """The gradient scaler of ``16-mixed``, None otherwise."""
+        return getattr(self._precision, "scaler", None)
+
+    @contextmanager
+    def init_module(self, empty_init: bool | None = None) -> Generator[None, None, None]:
+        """Within the block modules are made on the trainer's device and in its precision.
+
+        Args:
+            empty_init: True is refused: weights are always initialised.
+
+        Raises:
+            MisconfigurationException: ``empty_init`` is True.
+        """
+        if empty_init:
+            raise MisconfigurationException(
+                "init_module(empty_init=True) is not supported; leave it out, or wrap the layers in torch.nn.utils.skip_init"
+            )
+        with self.strategy.root_device, self._precision.init_context():
+            yield
+
+    # -- private names of Lightning's that packages use ----------------------------------------------------------------
+
+    @property
+    def _accelerator_connector(self) -> AcceleratorView:
+        return AcceleratorView(self)
+
+    @property
+    def _callback_connector(self) -> CallbackView:
+        return CallbackView(self)
+
+    @property
+    def _checkpoint_connector(self) -> CheckpointView:
+        return CheckpointView(self)
+
+    @property
+    def _logger_connector(self) -> LoggerView:
+        return LoggerView(self)
+
+    @property
+    def _signal_connector(self) -> SignalView:
+        return SignalView(self)

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from tests.trainer.order.recorder import HOOKS, Library, Recording
 from torch.optim.lr_scheduler import ReduceLROnPlateau, StepLR
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
-
-from tests.trainer.order.recorder import HOOKS, Library, Recording
 
 _QUIET = {
     "accelerator": "cpu",
@@ -80,11 +79,15 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
     },
     "plateau by step of val": lambda m: {
         "optimizer": (o := sgd(m)),
-        "lr_scheduler": _every("step", ReduceLROnPlateau(o, patience=0, threshold=9.0), monitor="val_loss", strict=False),
+        "lr_scheduler": _every(
+            "step", ReduceLROnPlateau(o, patience=0, threshold=9.0), monitor="val_loss", strict=False
+        ),
     },
     "plateau every second": lambda m: {
         "optimizer": (o := sgd(m)),
-        "lr_scheduler": _every("epoch", ReduceLROnPlateau(o, patience=0, threshold=9.0), monitor="val_loss", frequency=2),
+        "lr_scheduler": _every(
+            "epoch", ReduceLROnPlateau(o, patience=0, threshold=9.0), monitor="val_loss", frequency=2
+        ),
     },
     "plateau lenient": lambda m: {
         "optimizer": (o := sgd(m)),

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 _INTERRUPT = "Ctrl-C leaves as KeyboardInterrupt, which callers and notebooks can catch, and not as SystemExit"
 _STOP_ITERATION = "a StopIteration in user code is an error, and not a silent end of the epoch"
-_ON_EXCEPTION = "whatever fails while an exception is handled neither hides that exception nor keeps others from hearing of it"
+_ON_EXCEPTION = (
+    "whatever fails while an exception is handled neither hides that exception nor keeps others from hearing of it"
+)
 _REFUSED = "what can be seen before the run is refused before the run"
 _OWN_TYPE = "a misconfiguration is a MisconfigurationException"
-_NOT_LOST = "what was still to be done after the batch that was saved is done first: its validation, the end of its epoch"
+_NOT_LOST = (
+    "what was still to be done after the batch that was saved is done first: its validation, the end of its epoch"
+)
 _EMPTY_EPOCH = "a run that goes on after a whole epoch begins the next one, without an empty epoch before it"
 
 #: Reasons by the name of the scenario.
@@ -19,7 +23,7 @@ REASONS = {
     "test_without_step": _REFUSED,
     "predict_empty": "nothing predicted is an empty list; None means that the predictions were not wanted",
     "step_returns_vector": "a loss of more than one element is refused at once, with its shape",
-    "stream_limited_beyond_its_end": "an epoch whose stream ends before the limit still ends: schedulers step, and it is validated",
+    "stream_limited_beyond_its_end": "a stream that ends before the limit ends its epoch: schedulers step, it is validated",
     "accumulate_changed_by_callback_in_an_epoch": "a window is counted from the optimiser's last step, so that none is cut or "
     "begins with old gradients",
     "batch_of_none_accumulating": "a batch of None does not clear the gradients of its window",

@@ -29,7 +29,6 @@ DATA = Path(__file__).parent / "data"
 sys.path.insert(0, str(Path(__file__).parents[3]))
 
 import torch  # noqa: E402
-
 from tests.trainer.order.compare import differences, edited, edits  # noqa: E402
 from tests.trainer.order.intended import REASONS  # noqa: E402
 from tests.trainer.order.recorder import Library, fold, run  # noqa: E402

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-
 from tests.trainer.order.compare import differences, edited, edits
 from tests.trainer.order.intended import REASONS
 from tests.trainer.order.recorder import Library, fold, run, unfold
@@ -21,7 +20,12 @@ DATA = Path(__file__).parent / "data"
 #: Where hookbus differs on purpose: the reason, and what is other.
 INTENDED: dict[str, Any] = json.loads((DATA / "intended.json").read_text())
 #: Where hookbus differs and should not; each comes off this list when it is mended.
-PENDING: dict[str, str] = {}
+PENDING = {
+    "fit_barebones": "self.log records also where barebones is asked for",
+    "callback_added_in_setup": "a callback that is added in setup is set up after the module",
+    "resume_with_datamodule": "the data module's state is loaded before the module's on_load_checkpoint",
+    "resume_of_weights_only": "save_checkpoint(weights_only=True) leaves out the module's on_save_checkpoint",
+}
 
 
 def _cases() -> Iterator[Any]:
@@ -52,7 +56,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     signal.signal(signal.SIGTERM, handler)
 
 
-@pytest.mark.parametrize(("family", "name", "scenario"), _cases())
+@pytest.mark.parametrize(("family", "name", "scenario"), list(_cases()))
 def test_order(
     family: str, name: str, scenario: Scenario, library: Library, recorded: dict[str, Any], tmp_path: Path
 ) -> None:

@@ -10,7 +10,18 @@ from tests.trainer.order.bench import Bench
 
 Scenario = Callable[[Bench], None]
 
-FAMILIES = ("frames", "batches", "limits", "validation", "stopping", "optimizing", "schedulers", "callbacks", "failing", "resuming")
+FAMILIES = (
+    "frames",
+    "batches",
+    "limits",
+    "validation",
+    "stopping",
+    "optimizing",
+    "schedulers",
+    "callbacks",
+    "failing",
+    "resuming",
+)
 
 
 def scenarios(family: str) -> dict[str, Scenario]:

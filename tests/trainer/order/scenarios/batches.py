@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
-
 from tests.trainer.order.bench import Bench, loader, stream
 from tests.trainer.order.scenarios import Register
 
@@ -14,7 +13,9 @@ SCENARIOS = scenario = Register()
 
 # -- accumulation ------------------------------------------------------------------------------------------------------
 
-scenario.fit("accumulate_2_of_5", {"accumulate_grad_batches": 2, "gradient_clip_val": 0.5}, train=5, optimizer="by step")
+scenario.fit(
+    "accumulate_2_of_5", {"accumulate_grad_batches": 2, "gradient_clip_val": 0.5}, train=5, optimizer="by step"
+)
 scenario.fit("accumulate_3_of_7", {"accumulate_grad_batches": 3}, train=7, val=1, optimizer="both")
 scenario.fit("accumulate_more_than_there_are", {"accumulate_grad_batches": 9}, train=3, val=1)
 scenario.fit("accumulate_3_of_7_plain", {"accumulate_grad_batches": 3, "val_check_interval": 2}, train=7, plain=True)
@@ -109,7 +110,10 @@ def _none_at(*indices: int) -> Any:
 scenario.fit("step_returns_none", {"gradient_clip_val": 0.5, "max_epochs": 1}, optimizer="by step", step=_none_at(1))
 scenario.fit("step_returns_none_always", {"max_epochs": 1}, step=_none_at(0, 1, 2), val=1)
 scenario.fit(
-    "step_returns_none_accumulating_first", {"accumulate_grad_batches": 2, "max_epochs": 1}, train=4, step=_none_at(0, 2)
+    "step_returns_none_accumulating_first",
+    {"accumulate_grad_batches": 2, "max_epochs": 1},
+    train=4,
+    step=_none_at(0, 2),
 )
 scenario.fit(
     "step_returns_none_accumulating_last", {"accumulate_grad_batches": 2, "max_epochs": 1}, train=5, step=_none_at(1, 4)
@@ -138,7 +142,9 @@ def outputs_of_batches(bench: Bench) -> None:
     seen: list[Any] = []
 
     def look(this: Any, trainer: Any, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
-        kinds = {k: str(v) if not isinstance(v, torch.Tensor) else round(float(v), 5) for k, v in (outputs or {}).items()}
+        kinds = {
+            k: str(v) if not isinstance(v, torch.Tensor) else round(float(v), 5) for k, v in (outputs or {}).items()
+        }
         seen.append([type(outputs).__name__, kinds, bool(getattr((outputs or {}).get("loss"), "requires_grad", False))])
 
     def step(module: Any, batch: torch.Tensor, batch_idx: int) -> Any:
@@ -170,7 +176,9 @@ def _of_dictionary(module: Any, batch: dict[str, Any], batch_idx: int) -> torch.
 
 
 scenario.fit("stream", {"num_sanity_val_steps": 1}, train=lambda: stream(3), val=lambda: stream(2))
-scenario.fit("stream_limited", {"limit_train_batches": 2, "limit_val_batches": 1}, train=lambda: stream(4), val=lambda: stream(2))
+scenario.fit(
+    "stream_limited", {"limit_train_batches": 2, "limit_val_batches": 1}, train=lambda: stream(4), val=lambda: stream(2)
+)
 scenario.fit("stream_limited_beyond_its_end", {"limit_train_batches": 9}, train=lambda: stream(3), val=1)
 scenario.fit("stream_limited_by_share", {"limit_train_batches": 0.5}, train=lambda: stream(4), val=1)
 scenario.fit("stream_with_interval", {"val_check_interval": 2, "max_epochs": 1}, train=lambda: stream(5), val=1)
@@ -228,6 +236,8 @@ class _Short(_Batches):
 
 scenario.fit("batch_of_none", {}, train=_with_gap, val=1, optimizer="both")
 scenario.fit("batch_of_none_accumulating", {"accumulate_grad_batches": 2, "max_epochs": 1}, train=_with_gap, val=None)
-scenario.fit("validation_batch_of_none", {"max_epochs": 1}, val=_with_gap, validation_step=lambda self, batch, batch_idx: None)
+scenario.fit(
+    "validation_batch_of_none", {"max_epochs": 1}, val=_with_gap, validation_step=lambda self, batch, batch_idx: None
+)
 scenario.fit("loader_promises_too_much", {}, train=lambda: _Short(list(loader(2))), val=1, optimizer="both")
 scenario.fit("validation_loader_promises_too_much", {"max_epochs": 1}, val=lambda: _Short(list(loader(2))))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
 from tests.trainer.order.bench import Bench
 from tests.trainer.order.scenarios import Register
 

@@ -46,34 +46,22 @@ scenario.fit("system_exit_in_training_step", step=_step_raises(SystemExit, 1))
 _BY_MODULE = (
     "prepare_data",
     "setup",
-    "configure_model",
     "configure_callbacks",
+    "configure_model",
     "configure_optimizers",
     "on_fit_start",
     "train_dataloader",
     "val_dataloader",
-    "on_train_start",
     "on_train_epoch_start",
-    "on_before_batch_transfer",
     "transfer_batch_to_device",
-    "on_train_batch_start",
     "on_before_zero_grad",
-    "on_before_backward",
     "backward",
-    "on_after_backward",
-    "on_before_optimizer_step",
-    "configure_gradient_clipping",
     "optimizer_step",
-    "optimizer_zero_grad",
     "lr_scheduler_step",
     "on_train_batch_end",
-    "on_validation_model_eval",
-    "on_validation_start",
     "validation_step",
-    "on_validation_epoch_end",
     "on_validation_end",
     "on_train_epoch_end",
-    "on_train_end",
     "on_fit_end",
     "teardown",
 )
@@ -95,13 +83,17 @@ scenario.fit("error_in_sanity_check_plain", {"num_sanity_val_steps": 1}, validat
 scenario.fit("error_in_second_validation", validation_step=_raises(at=1, number=2), val=2)
 scenario.fit("error_in_validation_plain", {"val_check_interval": 1}, validation_step=_raises(number=1), plain=True)
 scenario.fit("keyboard_interrupt_in_validation", {"val_check_interval": 1}, validation_step=_raises(KeyboardInterrupt))
-scenario.fit("keyboard_interrupt_in_sanity_check", {"num_sanity_val_steps": 1}, validation_step=_raises(KeyboardInterrupt))
+scenario.fit(
+    "keyboard_interrupt_in_sanity_check", {"num_sanity_val_steps": 1}, validation_step=_raises(KeyboardInterrupt)
+)
 scenario.fit("stop_iteration_in_validation_step", {"max_epochs": 1}, validation_step=_raises(StopIteration))
 
 for _entry, _step in (("validate", "validation_step"), ("test", "test_step"), ("predict", "predict_step")):
     for _error in (ValueError, KeyboardInterrupt, StopIteration):
 
-        def _by_entry(bench: Bench, entry: str = _entry, step: str = _step, error: type[BaseException] = _error) -> None:
+        def _by_entry(
+            bench: Bench, entry: str = _entry, step: str = _step, error: type[BaseException] = _error
+        ) -> None:
             bench.trainer(logger=bench.logger())
             getattr(bench, entry)(bench.module(**{step: _raises(error, at=1)}))
 
@@ -113,20 +105,14 @@ for _entry, _step in (("validate", "validation_step"), ("test", "test_step"), ("
 
 _BY_CALLBACK = (
     "setup",
-    "on_fit_start",
     "on_sanity_check_start",
     "on_sanity_check_end",
     "on_train_start",
-    "on_train_epoch_start",
     "on_train_batch_start",
-    "on_before_backward",
     "on_before_optimizer_step",
-    "on_train_batch_end",
     "on_validation_batch_end",
-    "on_validation_end",
     "on_train_epoch_end",
     "on_train_end",
-    "on_fit_end",
     "teardown",
 )
 for _hook in _BY_CALLBACK:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
 from tests.trainer.order.bench import Bench, loader
 from tests.trainer.order.scenarios import Register
 
@@ -28,7 +27,9 @@ scenario.fit("fit_fast_dev_run_of_two", {"fast_dev_run": 2, "max_epochs": 5, "va
 scenario.fit("fit_barebones", {"barebones": True, "max_epochs": 1}, plain=True, step=lambda m, batch, i: m.loss(batch))
 scenario.fit("fit_without_inference_mode", {"inference_mode": False, "max_epochs": 1})
 scenario.fit("fit_detect_anomaly", {"detect_anomaly": True, "max_epochs": 1}, plain=True)
-scenario.fit("fit_reload_each_epoch", {"reload_dataloaders_every_n_epochs": 1, "max_epochs": 3, "num_sanity_val_steps": 1})
+scenario.fit(
+    "fit_reload_each_epoch", {"reload_dataloaders_every_n_epochs": 1, "max_epochs": 3, "num_sanity_val_steps": 1}
+)
 scenario.fit("fit_reload_every_second_epoch", {"reload_dataloaders_every_n_epochs": 2, "max_epochs": 5}, train=1, val=1)
 scenario.fit(
     "fit_reload_with_rare_validation",

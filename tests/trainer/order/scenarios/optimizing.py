@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-
 from tests.trainer.order.bench import Bench
 from tests.trainer.order.scenarios import Register
 
@@ -63,9 +62,14 @@ scenario.fit(
     {"max_epochs": 1},
     optimizer_zero_grad=lambda self, epoch, batch_idx, optimizer: optimizer.zero_grad(set_to_none=False),
 )
-scenario.fit("zero_grad_override_that_keeps", {}, optimizer_zero_grad=lambda self, epoch, batch_idx, optimizer: None, plain=True)
 scenario.fit(
-    "backward_override", {"max_epochs": 1}, backward=lambda self, loss, *args, **kwargs: (2 * loss).backward(), plain=True
+    "zero_grad_override_that_keeps", {}, optimizer_zero_grad=lambda self, epoch, batch_idx, optimizer: None, plain=True
+)
+scenario.fit(
+    "backward_override",
+    {"max_epochs": 1},
+    backward=lambda self, loss, *args, **kwargs: (2 * loss).backward(),
+    plain=True,
 )
 
 
@@ -76,7 +80,9 @@ def _clips(self: Any, optimizer: Any, gradient_clip_val: Any = None, gradient_cl
 scenario.fit("clipping_override", {"max_epochs": 1}, configure_gradient_clipping=_clips)
 scenario.fit("clipping_override_plain", {"max_epochs": 1}, configure_gradient_clipping=_clips, plain=True)
 scenario.fit(
-    "clipping_override_against_the_trainer", {"gradient_clip_val": 0.5, "max_epochs": 1}, configure_gradient_clipping=_clips
+    "clipping_override_against_the_trainer",
+    {"gradient_clip_val": 0.5, "max_epochs": 1},
+    configure_gradient_clipping=_clips,
 )
 
 # -- manual ------------------------------------------------------------------------------------------------------------
@@ -164,7 +170,9 @@ scenario.fit("manual_two_optimizers", {}, manual=True, step=_pair, optimizer="tw
 scenario.fit("manual_two_optimizers_plain", {}, manual=True, step=_pair, optimizer="two", val=1, plain=True)
 scenario.fit("manual_two_optimizers_one_rare", {}, manual=True, step=_rarely, optimizer="two", val=1)
 scenario.fit("manual_two_optimizers_max_steps", {"max_steps": 4}, manual=True, step=_pair, optimizer="two", val=1)
-scenario.fit("manual_closure_lbfgs", {"max_epochs": 1}, manual=True, step=_with_closure, optimizer="lbfgs", train=2, val=1)
+scenario.fit(
+    "manual_closure_lbfgs", {"max_epochs": 1}, manual=True, step=_with_closure, optimizer="lbfgs", train=2, val=1
+)
 scenario.fit("manual_max_steps", {"max_steps": 4}, manual=True, step=_by_hand, val=1)
 scenario.fit("manual_interval", {"val_check_interval": 2, "max_epochs": 1}, manual=True, step=_by_hand, val=1)
 scenario.fit("manual_with_plateau", {}, manual=True, step=_by_hand, optimizer="plateau", val=1)

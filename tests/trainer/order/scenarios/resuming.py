@@ -236,9 +236,7 @@ def resume_manual(bench: Bench) -> None:
             module.manual_backward(net(batch).pow(2).mean())
             optimizer.step()
 
-    _resume(
-        bench, {"manual": True, "optimizer": "two", "step": step, "val": 1}, {"max_epochs": 1}, {"max_epochs": 2}
-    )
+    _resume(bench, {"manual": True, "optimizer": "two", "step": step, "val": 1}, {"max_epochs": 1}, {"max_epochs": 2})
 
 
 @scenario

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
-
 from tests.trainer.order.bench import OPTIMIZERS, Bench, sgd
 from tests.trainer.order.scenarios import Register
+from torch.optim.lr_scheduler import CosineAnnealingLR, OneCycleLR
 
 SCENARIOS = scenario = Register()
 
@@ -18,9 +17,19 @@ scenario.fit("every_second_with_stop_in_an_epoch", {"max_steps": 5}, optimizer="
 for _name in OPTIMIZERS:
     if _name.startswith("plateau"):
         scenario.fit(_name.replace(" ", "_"), {"max_epochs": 3}, optimizer=_name, train=2, val=1)
-scenario.fit("plateau_by_step_accumulating", {"accumulate_grad_batches": 2}, optimizer="plateau by step", train=5, val=1)
-scenario.fit("plateau_by_step_of_validation_inside", {"val_check_interval": 2}, optimizer="plateau by step of val", train=5, val=1)
-scenario.fit("plateau_with_rare_validation", {"check_val_every_n_epoch": 2, "max_epochs": 4}, optimizer="plateau", train=1, val=1)
+scenario.fit(
+    "plateau_by_step_accumulating", {"accumulate_grad_batches": 2}, optimizer="plateau by step", train=5, val=1
+)
+scenario.fit(
+    "plateau_by_step_of_validation_inside",
+    {"val_check_interval": 2},
+    optimizer="plateau by step of val",
+    train=5,
+    val=1,
+)
+scenario.fit(
+    "plateau_with_rare_validation", {"check_val_every_n_epoch": 2, "max_epochs": 4}, optimizer="plateau", train=1, val=1
+)
 scenario.fit("plateau_with_sanity", {"num_sanity_val_steps": 1, "max_epochs": 1}, optimizer="plateau", train=1, val=1)
 scenario.fit("plateau_after_stop", {}, optimizer="plateau", train=3, val=1,
              on_train_batch_end=lambda self, *args: setattr(self.trainer, "should_stop", True))  # fmt: skip

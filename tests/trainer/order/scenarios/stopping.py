@@ -43,8 +43,19 @@ def _stop_at(index: int | None) -> Any:
     return stop
 
 
+#: Where the minima are tried, too.
+_WITH_MINIMA = (
+    "on_train_start",
+    "on_train_epoch_start",
+    "on_train_batch_end",
+    "on_validation_end",
+    "on_train_epoch_end",
+)
+
 for _hook, _index in _HOOKS.items():
     for _variant, _options in _VARIANTS.items():
+        if _variant and _hook not in _WITH_MINIMA:
+            continue
 
         def _play(bench: Bench, hook: str = _hook, index: int | None = _index, options: Any = _options) -> None:
             sanity = 1 if "sanity" in hook else 0
@@ -80,11 +91,21 @@ def _stop_in_step(index: int) -> Any:
 
 
 scenario.fit("stop_in_training_step", step=_stop_in_step(1))
-scenario.fit("stop_in_training_step_accumulating", {"accumulate_grad_batches": 2}, train=5, val=1, step=_stop_in_step(2))
+scenario.fit(
+    "stop_in_training_step_accumulating", {"accumulate_grad_batches": 2}, train=5, val=1, step=_stop_in_step(2)
+)
 scenario.fit("stop_in_training_step_last_batch", step=_stop_in_step(2), optimizer="both")
 scenario.fit("stop_with_min_steps_in_an_epoch", {"min_steps": 2}, train=4, val=1, step=_stop_in_step(0))
-scenario.fit("stop_with_min_epochs_and_interval", {"min_epochs": 1, "val_check_interval": 2}, train=5, val=1, step=_stop_in_step(0))
-scenario.fit("stop_with_both_minima", {"min_steps": 2, "min_epochs": 1, "max_epochs": 3}, train=4, val=1, step=_stop_in_step(0))
+scenario.fit(
+    "stop_with_min_epochs_and_interval",
+    {"min_epochs": 1, "val_check_interval": 2},
+    train=5,
+    val=1,
+    step=_stop_in_step(0),
+)
+scenario.fit(
+    "stop_with_both_minima", {"min_steps": 2, "min_epochs": 1, "max_epochs": 3}, train=4, val=1, step=_stop_in_step(0)
+)
 
 
 @scenario
@@ -100,7 +121,10 @@ def stop_taken_back(bench: Bench) -> None:
     def forget(this: Any, trainer: Any, module: Any) -> None:
         trainer.should_stop = False
 
-    watcher = bench.callback(on_train_batch_start=_stop_at(1), on_before_backward=lambda this, trainer, module, loss: forget(this, trainer, module))
+    watcher = bench.callback(
+        on_train_batch_start=_stop_at(1),
+        on_before_backward=lambda this, trainer, module, loss: forget(this, trainer, module),
+    )
     bench.trainer(callbacks=[watcher], max_epochs=1)
     bench.fit(bench.module(train=3, val=1))
 

@@ -13,7 +13,7 @@ scenario.fit("interval_2_of_5", {"val_check_interval": 2}, train=5, val=1)
 scenario.fit("interval_of_all", {"val_check_interval": 3}, train=3, val=1)
 scenario.fit("interval_of_more_than_all", {"val_check_interval": 4}, train=3, val=1)
 scenario.fit("interval_1", {"val_check_interval": 1, "max_epochs": 1}, train=3, val=1)
-for _share, _batches in ((0.25, 5), (0.5, 5), (0.3, 7), (0.7, 5), (0.25, 3), (0.1, 3), (1.0, 3)):
+for _share, _batches in ((0.25, 5), (0.5, 5), (0.3, 7), (0.1, 3), (1.0, 3)):
     _name = f"interval_of_{round(_share * 100)}_percent_of_{_batches}"
     scenario.fit(_name, {"val_check_interval": _share, "max_epochs": 1}, train=_batches, val=1)
 scenario.fit("interval_of_limited", {"val_check_interval": 0.5, "limit_train_batches": 4}, train=9, val=1)
@@ -24,9 +24,12 @@ scenario.fit("interval_with_plateau", {"val_check_interval": 2}, train=5, val=1,
 scenario.fit("every_2_epochs", {"check_val_every_n_epoch": 2, "max_epochs": 5}, train=1, val=1)
 scenario.fit("every_2_epochs_with_sanity", {"check_val_every_n_epoch": 2, "num_sanity_val_steps": 1}, train=1, val=1)
 scenario.fit(
-    "every_2_epochs_interval_2", {"check_val_every_n_epoch": 2, "val_check_interval": 2, "max_epochs": 4}, train=3, val=1
+    "every_2_epochs_interval_2",
+    {"check_val_every_n_epoch": 2, "val_check_interval": 2, "max_epochs": 4},
+    train=3,
+    val=1,
 )
-for _interval in (1, 2, 3, 4, 5, 7):
+for _interval in (2, 3, 4, 7):
     scenario.fit(
         f"across_epochs_interval_{_interval}",
         {"check_val_every_n_epoch": None, "val_check_interval": _interval, "max_epochs": 3},
@@ -35,7 +38,10 @@ for _interval in (1, 2, 3, 4, 5, 7):
         plain=True,
     )
 scenario.fit(
-    "across_epochs_max_steps", {"check_val_every_n_epoch": None, "val_check_interval": 4, "max_steps": 9}, train=3, val=1
+    "across_epochs_max_steps",
+    {"check_val_every_n_epoch": None, "val_check_interval": 4, "max_steps": 9},
+    train=3,
+    val=1,
 )
 scenario.fit(
     "across_epochs_stream",
@@ -46,7 +52,10 @@ scenario.fit(
 scenario.fit("across_epochs_without_interval", {"check_val_every_n_epoch": None}, train=3, val=1)
 scenario.fit("limited_stream_validates", {"limit_train_batches": 2, "max_epochs": 2}, train=lambda: stream(2), val=1)
 scenario.fit(
-    "limited_endless_stream", {"limit_train_batches": 2, "max_epochs": 2, "val_check_interval": 1.0}, train=lambda: stream(9), val=1
+    "limited_endless_stream",
+    {"limit_train_batches": 2, "max_epochs": 2, "val_check_interval": 1.0},
+    train=lambda: stream(9),
+    val=1,
 )
 
 

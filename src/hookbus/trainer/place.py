@@ -1,0 +1,172 @@
+"""Where a fit stands, beside its counters: random streams, training data, logged values, gradients of an open window.
+
+Saved with each checkpoint. A run that goes on takes most of it up late, after ``on_train_start``: who is called before
+may draw random numbers and ask loaders, and the training must find everything as it was left.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from hookbus.checkpoint import rng
+from hookbus.checkpoint.cursor import Cursor, set_streams, streams
+from hookbus.trainer.data import batches, length
+
+if TYPE_CHECKING:
+    from hookbus.trainer.trainer import Trainer
+
+
+class Place:
+    """What a checkpoint says of one process of a fit.
+
+    Args:
+        trainer: whose loops, metrics and module.
+    """
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+        self.forget()
+
+    def forget(self) -> None:
+        """Begin with nothing, as a fit without checkpoint does."""
+        self._saved: dict[str, Any] = {}
+        self._iteration: dict[str, Any] | None = None
+        self._cursor: Cursor | None = None
+        self._loading: dict[str, Any] | None = None
+        self._before_validation: dict[str, Any] | None = None
+
+    # -- saved ---------------------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it, as plain data."""
+        if self._saved:  # nothing of it has been taken up yet
+            return self._saved
+        trainer = self._trainer
+        loop = trainer.fit_loop
+        # A validation that is not over is begun anew, with the streams that it began with.
+        before = None if trainer.progress.validated else self._before_validation
+        return {
+            "rng": rng.capture() if before is None else before["rng"],
+            "val_batches_seen": dict(loop.val_loop._seen) if before is None else before["seen"],
+            "data": {
+                "iteration": self._place_in_data(),
+                "num_batches": trainer.num_training_batches,
+                "streams": streams(loop.loaders.loaders[0]) if loop.loaders else {},
+                "val_streams": [streams(loader) for loader in self._val_loaders()],
+                "loading": self._loading,
+            },
+            "metrics": trainer._metrics.state_dict(),
+            "gradients": self._open_gradients(),
+        }
+
+    def _place_in_data(self) -> dict[str, Any] | None:
+        progress = self._trainer.progress
+        if self._iteration is not None:
+            return self._iteration
+        if (
+            self._cursor is None
+            or progress.is_last_batch
+            or not 0 < progress.batch < self._trainer.num_training_batches
+        ):
+            return None  # between two epochs
+        return self._cursor.state_dict()
+
+    def _open_gradients(self) -> dict[str, Any]:
+        """The gradients of an accumulation window that is still open, by parameter; others are cleared anyway.
+
+        A module that drives its optimisers itself may need any of them again, so all that there are are kept.
+        """
+        module, progress = self._trainer.lightning_module, self._trainer.progress
+        window = progress.epoch_started and progress.batch_trained > progress.batch_stepped
+        if module.automatic_optimization and not window:
+            return {}
+        return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+    def _val_loaders(self) -> list[Any]:
+        loaders = self._trainer.fit_loop.val_loop.loaders
+        return loaders.loaders if loaders else []
+
+    # -- taken up ------------------------------------------------------------------------------------------------------
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Keep a saved state until the loop comes to it; empty for a checkpoint of Lightning's."""
+        self._saved = state
+
+    def loading(self) -> AbstractContextManager[Any]:
+        """Around the question for the training loader: what it draws, say to split the data, is drawn as it was then."""
+        self._loading = (self._saved.get("data") or {}).get("loading")
+        if self._loading is not None:
+            return rng.isolated(self._loading["rng"])
+        self._loading = {"rng": rng.capture(cuda=False), "epoch": self._trainer.progress.epoch}
+        return nullcontext()
+
+    @property
+    def loaded_in_epoch(self) -> int:
+        """The epoch in which the training loader was asked for; this one, if it would have been asked anew by now."""
+        epoch, every = self._trainer.progress.epoch, self._trainer.settings.reload_every
+        then = int(self._loading["epoch"]) if self._loading is not None else epoch
+        return then if not every or epoch - then < every else epoch
+
+    def restore_metrics(self) -> bool:
+        """Bring back what was logged; whether the checkpoint knows."""
+        if "metrics" not in self._saved:
+            return False
+        self._trainer._metrics.load_state_dict(self._saved["metrics"])
+        return True
+
+    def take_up(self) -> None:
+        """Set gradients and random streams; from now on this is the run that was saved."""
+        saved, self._saved = self._saved, {}
+        if not saved:
+            return
+        trainer, data = self._trainer, saved["data"]
+        gradients = saved["gradients"]
+        for name, parameter in trainer.lightning_module.named_parameters():
+            if name in gradients:
+                parameter.grad = gradients[name].to(parameter.device)
+        trainer.fit_loop.val_loop._seen.update(saved["val_batches_seen"])
+        self._iteration = data["iteration"]
+        if self._iteration is not None and data["num_batches"] != trainer.num_training_batches:
+            warnings.warn(
+                f"the checkpoint was saved inside an epoch of {data['num_batches']} batches, and now there are "
+                f"{trainer.num_training_batches}: the rest of this epoch is not the one that was interrupted",
+                stacklevel=2,
+            )
+        if trainer.fit_loop.loaders:
+            set_streams(trainer.fit_loop.loaders.loaders[0], data["streams"])
+        for loader, state in zip(self._val_loaders(), data["val_streams"], strict=False):
+            set_streams(loader, state)
+        rng.restore(saved["rng"])
+
+    # -- while training --------------------------------------------------------------------------------------------------
+
+    def batches(self, loader: Any, num_batches: int | float) -> Iterator[tuple[Any, bool]]:
+        """Walk over the training data from where the counters stand: each batch, and whether it is the last one."""
+        done, state = self._trainer.progress.batch, self._iteration
+        self._iteration = None
+        self._cursor = Cursor(loader, ahead=math.isinf(num_batches) or length(loader) is None)
+        if done == 0:
+            return batches(loader, num_batches, iterator=self._cursor.begin())
+        if state is None:  # of Lightning's, which does not know
+            state = {"kind": "unknown", "position": done}
+        iterator = self._cursor.resume(_moved(state, done - state["position"]), self._trainer.settings.resume_data)
+        return batches(loader, num_batches, iterator=iterator, start=done)
+
+    def validation_begins(self) -> None:
+        """Note the random streams, in case that a checkpoint is saved before the validation is over."""
+        self._before_validation = {"rng": rng.capture(), "seen": dict(self._trainer.fit_loop.val_loop._seen)}
+
+    def validation_ends(self) -> None:
+        """Forget them."""
+        self._before_validation = None
+
+
+def _moved(state: dict[str, Any], by: int) -> dict[str, Any]:
+    """A place some batches further on; back, in fact, to a batch that was fetched and not trained on."""
+    leaves = state.get("leaves")
+    moved = {**state, "position": state["position"] + by}
+    return moved if leaves is None else {**moved, "leaves": [leaf and _moved(leaf, by) for leaf in leaves]}
