@@ -317,3 +317,26 @@ def test_a_nested_fit_in_a_callback_leaves_the_outer_one_alone(tmp_path):
     run = trainer(tmp_path, callbacks=[Nested()], max_epochs=2)
     run.fit(Module(), numbers(1, 2))
     assert (run.global_step, run.current_epoch) == (4, 2)
+
+
+def test_a_plugin_changes_the_arguments_before_anything_is_made_of_them(tmp_path):
+    class Names:
+        @hookimpl
+        def modify_config(self, config):
+            config["default_root_dir"] = tmp_path / "named"
+            config["max_epochs"] = config["max_epochs"] + 1
+
+    run = trainer(tmp_path, plugins=[Names()])
+    run.fit(Module(), numbers(1))
+    assert run.current_epoch == 2
+    assert run.log_dir.startswith(str(tmp_path / "named"))
+
+
+def test_a_plugin_cannot_invent_arguments(tmp_path):
+    class Invents:
+        @hookimpl
+        def modify_config(self, config):
+            config["max_epoch"] = 3
+
+    with pytest.raises(MisconfigurationException, match="'max_epoch', which is no argument.*'max_epochs'"):
+        trainer(tmp_path, plugins=[Invents()])

@@ -10,6 +10,7 @@ import torch
 
 from hookbus.engine.device import select_device
 from hookbus.errors import MisconfigurationException
+from hookbus.hookspecs import nearest
 from hookbus.loggers import CSVLogger, DummyLogger
 from hookbus.trainer.settings import Settings
 
@@ -42,6 +43,21 @@ def one_device(accelerator: str, devices: Any) -> torch.device:
             f"devices={devices!r} means {len(found)} devices; this version of hookbus trains on one: use devices=1"
         )
     return found[0]
+
+
+def refuse_unknown(config: dict[str, Any], arguments: Iterable[str]) -> None:
+    """A plugin's ``modify_config`` may change the arguments of the trainer, not invent some.
+
+    Raises:
+        MisconfigurationException: it did.
+    """
+    known = tuple(arguments)
+    unknown = [name for name in config if name not in known]
+    if unknown:
+        hints = "".join(f"; did you mean {guess!r}?" for guess in [nearest(unknown[0], known)] if guess)
+        raise MisconfigurationException(
+            f"modify_config set {', '.join(map(repr, unknown))}, which is no argument of the Trainer{hints}"
+        )
 
 
 def refuse_unsupported(strategy: Any, num_nodes: int, profiler: Any, sync_batchnorm: bool) -> None:

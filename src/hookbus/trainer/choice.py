@@ -45,7 +45,9 @@ def chosen(trainer: Trainer, ckpt_path: str | os.PathLike[str] | None) -> str | 
     if path == "hpc":
         found = glob.glob(os.path.join(glob.escape(trainer.default_root_dir), "hpc_ckpt_*.ckpt"))
         if not found:
-            raise ValueError(f'ckpt_path="hpc" means hpc_ckpt_*.ckpt in {trainer.default_root_dir!r}, and there is none')
+            raise ValueError(
+                f'ckpt_path="hpc" means hpc_ckpt_*.ckpt in {trainer.default_root_dir!r}, and there is none'
+            )
         return _newest(found, path)
     if not store.is_remote(path) and os.path.isdir(path):
         found = store.in_folder(path)
@@ -70,7 +72,9 @@ def _best(trainer: Trainer) -> str:
 def _last(trainer: Trainer) -> str | None:
     savers = trainer.checkpoint_callbacks
     if not savers:
-        raise ValueError('ckpt_path="last" needs a ModelCheckpoint, which knows where checkpoints are; none is in trainer.callbacks')
+        raise ValueError(
+            'ckpt_path="last" needs a ModelCheckpoint, which knows where checkpoints are; none is in trainer.callbacks'
+        )
     found: dict[str, None] = {}
     for callback in savers:
         last = getattr(callback, "last_model_path", "")

@@ -66,6 +66,16 @@ class Settings:
     resume_data: Policy = "skip"
 
 
+#: The arguments of the trainer from which :class:`Settings` is made, by their names there.
+SETTINGS = (
+    *("max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "overfit_batches", "accumulate_grad_batches"),
+    *("limit_train_batches", "limit_val_batches", "limit_test_batches", "limit_predict_batches", "fast_dev_run"),
+    *("val_check_interval", "check_val_every_n_epoch", "num_sanity_val_steps", "log_every_n_steps"),
+    *("gradient_clip_val", "gradient_clip_algorithm", "inference_mode", "detect_anomaly", "deterministic", "benchmark"),
+    *("reload_dataloaders_every_n_epochs", "use_distributed_sampler", "barebones", "default_root_dir", "resume_data"),
+)
+
+
 def check(arguments: dict[str, Any]) -> Settings:
     """The settings that the constructor's arguments mean.
 

@@ -10,8 +10,6 @@ from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
-import torch
-
 from hookbus.bus import Bus
 from hookbus.checkpoint import store
 from hookbus.checkpoint.dump import dump
@@ -23,7 +21,7 @@ from hookbus.engine.precision import make_precision
 from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer import roster
-from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unsupported
+from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unknown, refuse_unsupported
 from hookbus.trainer.choice import chosen
 from hookbus.trainer.control import Control
 from hookbus.trainer.evaluate import EvaluationLoop
@@ -35,7 +33,7 @@ from hookbus.trainer.predict import PredictionLoop
 from hookbus.trainer.progress import Progress
 from hookbus.trainer.rehearsal import Rehearsal, rehearsal, reload_data
 from hookbus.trainer.run import run
-from hookbus.trainer.settings import check
+from hookbus.trainer.settings import SETTINGS, check
 from hookbus.trainer.states import RunningStage, TrainerFn, TrainerState, TrainerStatus
 from hookbus.trainer.step import OptimizerStep, refuse_unheeded, run_manual_backward
 from hookbus.trainer.view import TrainerView
@@ -113,25 +111,26 @@ class Trainer(TrainerView):
         async_checkpoints: bool = False,
         resume_data: str = "skip",
     ) -> None:
-        names = (
-            "max_epochs", "min_epochs", "max_steps", "min_steps", "max_time", "limit_train_batches", "limit_val_batches",
-            "limit_test_batches", "limit_predict_batches", "overfit_batches", "val_check_interval",
-            "check_val_every_n_epoch", "num_sanity_val_steps", "log_every_n_steps", "accumulate_grad_batches",
-            "gradient_clip_val", "gradient_clip_algorithm", "inference_mode", "detect_anomaly", "deterministic",
-            "benchmark", "reload_dataloaders_every_n_epochs", "use_distributed_sampler", "fast_dev_run", "barebones",
-            "default_root_dir", "resume_data",
-        )  # fmt: skip
-        given = locals()
-        self.settings = check({name: given[name] for name in names})
-        refuse_unsupported(strategy, num_nodes, profiler, sync_batchnorm)
+        config = {name: value for name, value in locals().items() if name not in ("self", "plugins", "strict")}
+        arguments = tuple(config)
+        wanted = [plugins] if isinstance(plugins, str) else list(plugins or ())
+        self.bus = Bus.load(wanted, strict=strict)
+        self.bus.fire.modify_config(self, config)
+        refuse_unknown(config, arguments)
+        self._build(config)
+
+    def _build(self, config: dict[str, Any]) -> None:
+        """Make the parts that the arguments mean, as plugins may have changed them."""
+        self.settings = check({name: config[name] for name in SETTINGS})
+        refuse_unsupported(config["strategy"], config["num_nodes"], config["profiler"], config["sync_batchnorm"])
         self.state = TrainerState()
         self.progress = Progress()
         self.control = Control()
         self.received_sigterm = False
         self.ckpt_path: str | None = None
-        device = one_device(accelerator, devices)
+        device = one_device(config["accelerator"], config["devices"])
         self.strategy = SingleDeviceStrategy(device)
-        self._precision: Any = make_precision(precision or "32-true", device)
+        self._precision: Any = make_precision(config["precision"] or "32-true", device)
         configure_torch(self.settings.deterministic, self.settings.benchmark)
         self._metrics = MetricStore()
         self._outlets = Outlets(self)
@@ -143,28 +142,30 @@ class Trainer(TrainerView):
         self.datamodule: Any = None
         self._wrapped_optimizers: list[LightningOptimizer] = []
         self._unclaimed_states: dict[str, Any] = {}
-        self._writer = AsyncWriter(lambda: self.control.look()) if async_checkpoints else Writer()
+        self._writer = AsyncWriter(lambda: self.control.look()) if config["async_checkpoints"] else Writer()
         self._dataloader_idx: int | None = None
         self._several_loaders = False
         self._batch: Any = None
         self._known_batch_size: int | None = None
         self._said: set[str] = set()
-        wanted = [plugins] if isinstance(plugins, str) else list(plugins or ())
-        self.bus = Bus.load(wanted, strict=strict)
         self.bus.set_rank(self.strategy.global_rank)
         self._loggers: list[Any] = []
+        checkpointing = config["enable_checkpointing"]
+        if self.settings.fast_dev_run and not checkpointing:
+            checkpointing = False  # a trial run writes nothing unless told to
         self.callbacks: list[Any] = roster.assembled(
-            callbacks,
+            config["callbacks"],
             adopt_discovered(self.bus),
-            bar=enable_progress_bar,
-            checkpointing=False if self.settings.fast_dev_run and not enable_checkpointing else enable_checkpointing,
-            summary=enable_model_summary,
+            bar=config["enable_progress_bar"],
+            checkpointing=config["enable_checkpointing"]
+            or (False if self.settings.fast_dev_run else config["enable_checkpointing"]),
+            summary=config["enable_model_summary"],
             max_time=self.settings.max_time,
             barebones=self.settings.barebones,
         )
         self._participants = Participants(self)
         self._participants.sync()
-        self.loggers = make_loggers(logger, self.settings)
+        self.loggers = make_loggers(config["logger"], self.settings)
 
     # -- entry points ------------------------------------------------------------------------------------------------
 
@@ -322,6 +323,15 @@ class Trainer(TrainerView):
             values: whether the values of parameters and buffers are put back, too.
         """
         return rehearsal(self, probe, values=values)
+
+    def use_schedulers(self, schedulers: Sequence[Any]) -> None:
+        """Let these learning-rate schedulers take the place of all others in the current fit.
+
+        Args:
+            schedulers: each as ``configure_optimizers`` may give it.
+        """
+        automatic = self.lightning_module.automatic_optimization
+        self.strategy.lr_scheduler_configs = schedules.parse((self.optimizers, list(schedulers)), automatic=automatic)[1]
 
     def reload_data(self) -> None:
         """Ask for the dataloaders of the entry point that runs again; from the next epoch on they are those."""
