@@ -42,6 +42,7 @@ def trainer(*plugins, **options):
         "logger": False,
         "enable_progress_bar": False,
         "enable_checkpointing": False,
+        "enable_model_summary": False,
         "accelerator": "cpu",
         "num_sanity_val_steps": 0,
         **options,
