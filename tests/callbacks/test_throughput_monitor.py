@@ -67,7 +67,10 @@ def test_steps_of_validations_go_on_in_a_resumed_run(tmp_path: Path) -> None:
 
 
 def test_a_function_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
-    monitor = ThroughputMonitor(batch_size_fn=lambda batch: batch["images"])
+    def size(batch: Any) -> int:
+        raise KeyError("images")
+
+    monitor = ThroughputMonitor(batch_size_fn=size)
     trainer = HOOKBUS.trainer(tmp_path, max_epochs=1, logger=HOOKBUS.logger(), callbacks=[monitor])
     with pytest.warns(RuntimeWarning, match="monitor 'ThroughputMonitor' failed in on_train_batch_end"):
         trainer.fit(HOOKBUS.model(), loader(6))

@@ -63,6 +63,7 @@ PYTORCH: Final[Table] = {
         "hookbus.loggers.rank_zero": "DummyExperiment rank_zero_experiment",
     },
     "loggers.tensorboard": {"hookbus.loggers": "TensorBoardLogger"},
+    "loggers.utilities": {"hookbus.aliases.saved": "_scan_checkpoints=scan_checkpoints"},
     # -- strategies
     "strategies": {"hookbus.engine.strategy": "SingleDeviceStrategy Strategy"},
     "strategies.single_device": {"hookbus.engine.strategy": "SingleDeviceStrategy"},
@@ -89,8 +90,14 @@ PYTORCH: Final[Table] = {
     },
     "utilities.grads": {"hookbus.aliases.grads": "grad_norm"},
     "utilities.model_helpers": {"hookbus.aliases.inspection": "is_overridden"},
-    "utilities.model_summary": {"hookbus.model_summary": "LayerSummary ModelSummary summarize"},
-    "utilities.model_summary.model_summary": {"hookbus.model_summary": "LayerSummary ModelSummary summarize"},
+    "utilities.model_summary": {
+        "hookbus.aliases.summary": "ModelSummary summarize",
+        "hookbus.model_summary": "LayerSummary",
+    },
+    "utilities.model_summary.model_summary": {
+        "hookbus.aliases.summary": "ModelSummary summarize",
+        "hookbus.model_summary": "LayerSummary",
+    },
     "utilities.parsing": {
         "hookbus.aliases.inspection": "get_init_args is_picklable lightning_getattr lightning_hasattr lightning_setattr",
         "hookbus.hparams": "AttributeDict",

@@ -174,7 +174,7 @@ class BatchSizeFinder(Callback):
                 attribute.value = size
                 release_memory()
                 try:
-                    return rehearsal.run(self._steps_per_trial) > 0
+                    return bool(rehearsal.run(self._steps_per_trial) > 0)
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise

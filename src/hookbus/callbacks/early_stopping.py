@@ -274,7 +274,7 @@ class EarlyStopping(Callback):
         self.stopped_epoch = trainer.current_epoch
         self.stopping_reason, self.stopping_reason_message = verdict.reason, verdict.message
         self._held_back = None
-        trainer.control.stop(verdict.message)
+        trainer.control.stop(verdict.message, for_good=False)  # a resumed run is asked anew, in on_train_start
 
     def _require_monitor(self, trainer: pl.Trainer) -> None:
         """Complain of a name that was never logged, but wait silently for the first validation.

@@ -138,7 +138,8 @@ class StochasticWeightAveraging(Callback):
         update_batch_norm(trainer)
 
     def _averaged_model(self, pl_module: pl.LightningModule) -> AveragedModel:
-        return AveragedModel(pl_module, device=self._device or pl_module.device, avg_fn=self._avg_fn)
+        device = torch.device(self._device or pl_module.device)
+        return AveragedModel(pl_module, device=device, avg_fn=self._avg_fn)
 
     def _starting_epoch(self, trainer: Any) -> int:
         """The index, from 0, of the first epoch whose weights count."""

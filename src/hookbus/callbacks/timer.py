@@ -175,7 +175,7 @@ class Timer(Callback):
         if over and not trainer.should_stop:
             limit = timedelta(seconds=self._duration)
             message = f"time limit of {limit} reached after {timedelta(seconds=int(elapsed))}: training stops"
-            trainer.control.stop(message)
+            trainer.control.stop(message, for_good=False)  # the time is counted on in a resumed run
             if self._verbose:
                 trainer.print(message)
 

@@ -49,9 +49,7 @@ class WeightAveraging(Callback):
 
     role: ClassVar[str] = "mutator"
 
-    def __init__(
-        self, device: torch.device | str | int | None = None, use_buffers: bool = True, **kwargs: Any
-    ) -> None:
+    def __init__(self, device: torch.device | str | int | None = None, use_buffers: bool = True, **kwargs: Any) -> None:
         super().__init__()
         unknown = sorted(set(kwargs) - {"avg_fn", "multi_avg_fn"})
         if unknown:
@@ -168,9 +166,7 @@ class WeightAveraging(Callback):
         other = {name[len(_PREFIX) :]: value for name, value in state.items() if name.startswith(_PREFIX)}
         trained, average = (other, checkpoint["state_dict"]) if self._swapped else (checkpoint["state_dict"], other)
         checkpoint["state_dict"], checkpoint["current_model_state"] = average, trained
-        checkpoint["averaging_state"] = {
-            name: value for name, value in state.items() if not name.startswith(_PREFIX)
-        }
+        checkpoint["averaging_state"] = {name: value for name, value in state.items() if not name.startswith(_PREFIX)}
 
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
@@ -226,7 +222,9 @@ class EMAWeightAveraging(WeightAveraging):
         **kwargs: Any,
     ) -> None:
         if kwargs:
-            raise MisconfigurationException(f"EMAWeightAveraging does not take {', '.join(kwargs)}: its average is given")
+            raise MisconfigurationException(
+                f"EMAWeightAveraging does not take {', '.join(kwargs)}: its average is given"
+            )
         if isinstance(decay, bool) or not isinstance(decay, (int, float)) or not 0 <= decay <= 1:
             raise MisconfigurationException(f"decay must be a share from 0 to 1, got {decay!r}")
         numbers = {
@@ -239,7 +237,7 @@ class EMAWeightAveraging(WeightAveraging):
                 continue
             if isinstance(number, bool) or not isinstance(number, int) or number < 0:
                 raise MisconfigurationException(f"{name} must be a whole number of 0 or more, got {number!r}")
-        super().__init__(device, use_buffers, multi_avg_fn=get_ema_multi_avg_fn(decay))
+        super().__init__(device, use_buffers, multi_avg_fn=get_ema_multi_avg_fn(decay))  # type: ignore[no-untyped-call]
         self.update_every_n_steps = update_every_n_steps
         self.update_starting_at_step = update_starting_at_step
         self.update_starting_at_epoch = update_starting_at_epoch

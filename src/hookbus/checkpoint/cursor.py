@@ -29,6 +29,7 @@ from typing import Any, Final, Literal
 from torch.utils.data import DataLoader, IterableDataset
 
 from hookbus.checkpoint import rng
+from hookbus.engine.nested import map_leaves
 from hookbus.errors import MisconfigurationException
 
 #: What is done with batches that were seen already: skipped without loading where that is possible; loaded again in
@@ -227,10 +228,9 @@ def _leaves(loader: Any) -> list[Any]:
     """The loaders in a CombinedLoader; none in any other."""
     if not hasattr(loader, "iterables") or not hasattr(loader, "mode"):
         return []
-    iterables = loader.iterables
-    if isinstance(iterables, dict):
-        return list(iterables.values())
-    return list(iterables) if isinstance(iterables, (list, tuple)) else [iterables]
+    found: list[Any] = []
+    map_leaves(loader.iterables, found.append, _is_loader)
+    return found
 
 
 def _with_leaves(loader: Any, openers: list[Callable[[], Iterator[Any]]]) -> Any:
@@ -238,14 +238,11 @@ def _with_leaves(loader: Any, openers: list[Callable[[], Iterator[Any]]]) -> Any
     if not openers:
         return loader
     leaves = iter([_Leaf(opener) for opener in openers])
-    iterables = loader.iterables
-    if isinstance(iterables, dict):
-        made: Any = {key: next(leaves) for key in iterables}
-    elif isinstance(iterables, (list, tuple)):
-        made = type(iterables)(list(leaves))  # type: ignore[arg-type]
-    else:
-        made = next(leaves)
-    return type(loader)(made, loader.mode)
+    return type(loader)(map_leaves(loader.iterables, lambda _: next(leaves), _is_loader), loader.mode)
+
+
+def _is_loader(part: Any) -> bool:
+    return not isinstance(part, (dict, list, tuple))
 
 
 class _Leaf:

@@ -16,6 +16,7 @@ from hookbus.checkpoint.changes import compare
 from hookbus.checkpoint.dump import stateful_plugins
 from hookbus.checkpoint.errors import CheckpointError
 from hookbus.checkpoint.reading import read
+from hookbus.dialects import Implementation
 from hookbus.dialects.base import overridden
 from hookbus.errors import MisconfigurationException
 
@@ -32,14 +33,20 @@ def load_file(trainer: Any, path: str | os.PathLike[str], weights_only: bool | N
 def before_setup(trainer: Any, checkpoint: dict[str, Any], *, fitting: bool) -> None:
     """Restore module, data module and plugins, before the optimisers exist."""
     module, datamodule, bus = trainer.lightning_module, trainer.datamodule, trainer.bus
-    others = [plugin for plugin in bus.get_plugins() if plugin is not module]
-    arguments = {"trainer": trainer, "pl_module": module, "checkpoint": checkpoint}
-    bus.subset_hook_caller("on_load_checkpoint", others)(**arguments)
-    trainer._precision.convert_module(module)  # weights in 64 bits must not pass through 32
-    load_weights(module, checkpoint, str(trainer.ckpt_path))
-    if datamodule is not None and type(datamodule).__qualname__ in checkpoint:
-        datamodule.load_state_dict(checkpoint[type(datamodule).__qualname__])
-    bus.subset_hook_caller("on_load_checkpoint", [module])(**arguments)
+
+    def load(checkpoint: dict[str, Any]) -> None:
+        trainer._precision.convert_module(module)  # weights in 64 bits must not pass through 32
+        load_weights(module, checkpoint, str(trainer.ckpt_path))
+        if datamodule is not None and type(datamodule).__qualname__ in checkpoint:
+            datamodule.load_state_dict(checkpoint[type(datamodule).__qualname__])
+
+    # The module may mend the dictionary first; callbacks see the weights loaded.
+    made = [Implementation("on_load_checkpoint", load, ("checkpoint",))]
+    bus.register(load, "weights", owner="datamodule", source="checkpoint", implementations=made)
+    try:
+        bus.fire.on_load_checkpoint(trainer, module, checkpoint)
+    finally:
+        bus.unregister(name="weights")
     _restore_plugins(trainer, checkpoint, fitting=fitting)
 
 

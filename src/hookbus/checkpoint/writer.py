@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -150,6 +151,15 @@ class AsyncWriter(Writer):
                 self._copies.release()
             for action in actions:
                 action()
+
+
+def write_now(checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any = None) -> None:
+    """Write a checkpoint whatever else is being written; arguments as of :meth:`Writer.save`.
+
+    Raises:
+        OSError: it could not be written.
+    """
+    store.write(path, lambda file: write_archive(checkpoint, file), storage_options)
 
 
 def write_archive(checkpoint: dict[str, Any], file: BinaryIO) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -43,6 +45,7 @@ class Strategy:
         self.optimizers: list[Any] = []
         self.lr_scheduler_configs: list[Any] = []
         self._model: Any = None
+        self._write: Callable[[dict[str, Any], str | os.PathLike[str], Any], None] | None = None  # the trainer's
 
     @property
     def is_global_zero(self) -> bool:
@@ -69,6 +72,26 @@ class Strategy:
     def block_backward_sync(self, block: bool = True) -> AbstractContextManager[Any]:
         """Within the block gradients are not synchronised across processes (unless ``block`` is False)."""
         return nullcontext()
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: str | os.PathLike[str], storage_options: Any = None
+    ) -> None:
+        """Write the dictionary of a checkpoint, as packages do that make the dictionary themselves.
+
+        ``Trainer.save_checkpoint`` does not come by here: it makes the dictionary, too, and tells the plugins.
+
+        Args:
+            checkpoint: the dictionary.
+            filepath: the file, or a URL for fsspec; folders are made as needed.
+            storage_options: for fsspec.
+
+        Raises:
+            RuntimeError: this strategy belongs to no trainer.
+        """
+        if self._write is None:
+            raise RuntimeError("strategy.save_checkpoint works on the strategy of a Trainer only")
+        if self.is_global_zero:
+            self._write(checkpoint, filepath, storage_options)
 
     def barrier(self, name: str | None = None) -> None:
         """Wait for all processes."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
+
+from hookbus.engine.nested import map_leaves
 
 _MODES = ("min_size", "max_size_cycle", "max_size", "sequential")
 
@@ -66,26 +68,24 @@ class CombinedLoader:
                     raise ValueError(
                         f"loader {i} is empty, so it cannot be cycled to the length of the others"
                     ) from None
-            given = iter(values)
-            yield rebuilt(self.iterables, lambda _: next(given))  # noqa: B023 - called before the next turn
+            yield _in_shape(self.iterables, values)
 
 
 def leaves(collection: Any) -> Iterator[Any]:
     """The loaders in nested lists, tuples and dictionaries, in order."""
-    if isinstance(collection, dict):
-        collection = list(collection.values())
-    if not isinstance(collection, (list, tuple)):
+    if is_loader(collection):
         yield collection
         return
-    for part in collection:
+    for part in collection.values() if isinstance(collection, dict) else collection:
         yield from leaves(part)
 
 
-def rebuilt(collection: Any, change: Callable[[Any], Any]) -> Any:
-    """``collection`` with ``change`` applied to each of its loaders, in order."""
-    if isinstance(collection, dict):
-        return {key: rebuilt(part, change) for key, part in collection.items()}
-    if not isinstance(collection, (list, tuple)):
-        return change(collection)
-    parts = [rebuilt(part, change) for part in collection]
-    return type(collection)(*parts) if hasattr(collection, "_fields") else type(collection)(parts)
+def is_loader(part: Any) -> bool:
+    """Whether a part of a collection is a loader, and not a collection itself."""
+    return not isinstance(part, (dict, list, tuple))
+
+
+def _in_shape(collection: Any, values: list[Any]) -> Any:
+    """``values`` in the places of the loaders in ``collection``."""
+    given = iter(values)
+    return map_leaves(collection, lambda _: next(given), is_loader)

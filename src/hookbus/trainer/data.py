@@ -11,8 +11,9 @@ from typing import Any
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from hookbus.dialects import Implementation
+from hookbus.engine.nested import map_leaves
 from hookbus.errors import MisconfigurationException
-from hookbus.trainer.combined import CombinedLoader, leaves, rebuilt
+from hookbus.trainer.combined import CombinedLoader, is_loader, leaves
 
 #: The words of Lightning's arguments and hooks for each loop.
 PREFIXES = ("train", "val", "test", "predict")
@@ -192,7 +193,7 @@ def _check_iterable(name: str, loader: Any) -> None:
 def _in_order(loader: Any) -> Any:
     """``loader`` without shuffling, for ``overfit_batches``."""
     if isinstance(loader, CombinedLoader):
-        return CombinedLoader(rebuilt(loader.iterables, _in_order), loader.mode)
+        return CombinedLoader(map_leaves(loader.iterables, _in_order, is_loader), loader.mode)
     if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, RandomSampler):
         return loader
     warnings.warn("overfit_batches turns shuffling of the dataloader off, to meet the same batches again", stacklevel=2)

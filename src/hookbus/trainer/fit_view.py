@@ -69,6 +69,15 @@ class EpochLoop:
         return self._progress.global_step
 
     @property
+    def max_steps(self) -> int:
+        """Upper bound of optimiser steps, -1 for none; callbacks may change it."""
+        return self._trainer.settings.max_steps
+
+    @max_steps.setter
+    def max_steps(self, value: int) -> None:
+        self._trainer.settings.max_steps = value
+
+    @property
     def _batches_that_stepped(self) -> int:
         """The step that loggers are given; some loggers set it to go on from an earlier run."""
         return self._progress.logging_step

@@ -125,7 +125,8 @@ class Rehearsal:
         else:
             assert fn is not None
             name, limit = _EVALUATIONS[fn]
-            trainer.settings = replace(self._settings, **{limit: steps})
+            trainer.settings = replace(self._settings)
+            setattr(trainer.settings, limit, steps)
             if fn is TrainerFn.PREDICTING:
                 loop = PredictionLoop(trainer)
                 loop.return_predictions = False

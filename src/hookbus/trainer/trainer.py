@@ -13,14 +13,14 @@ from typing import Any
 from hookbus.bus import Bus
 from hookbus.checkpoint import store
 from hookbus.checkpoint.dump import dump
-from hookbus.checkpoint.writer import AsyncWriter, Writer
+from hookbus.checkpoint.writer import AsyncWriter, Writer, write_now
 from hookbus.dialects import logger as logger_dialect
 from hookbus.engine.device import batch_size_of
 from hookbus.engine.optimizer import LightningOptimizer
 from hookbus.engine.precision import make_precision
 from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.errors import MisconfigurationException
-from hookbus.trainer import roster
+from hookbus.trainer import roster, schedules
 from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unknown, refuse_unsupported
 from hookbus.trainer.choice import chosen
 from hookbus.trainer.control import Control
@@ -143,6 +143,7 @@ class Trainer(TrainerView):
         self._wrapped_optimizers: list[LightningOptimizer] = []
         self._unclaimed_states: dict[str, Any] = {}
         self._writer = AsyncWriter(lambda: self.control.look()) if config["async_checkpoints"] else Writer()
+        self.strategy._write = write_now
         self._dataloader_idx: int | None = None
         self._several_loaders = False
         self._batch: Any = None

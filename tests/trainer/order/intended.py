@@ -14,6 +14,11 @@ _NOT_LOST = (
 )
 _EMPTY_EPOCH = "a run that goes on after a whole epoch begins the next one, without an empty epoch before it"
 
+_UNSEEN = (
+    "a run that goes on inside an epoch goes on with the batches it has not seen, and not with the first ones again"
+)
+_LOGGED = "what had been logged before the checkpoint is known after it"
+
 #: Reasons by the name of the scenario.
 REASONS = {
     "fit_another_module": "another module starts its own count of epochs and steps, and is trained",
@@ -52,8 +57,21 @@ REASONS = {
     "error_in_save_of_logger": _ON_EXCEPTION,
     "sigterm_in_sanity_check": "SIGTERM ends the sanity check, too",
     "resume_saved_in_last_train_batch_end": _NOT_LOST,
-    "resume_where_validation_was_due": _NOT_LOST,
+    "resume_where_validation_was_due": f"{_NOT_LOST}; {_UNSEEN}",
     "resume_saved_in_validation_start": _NOT_LOST,
+    "resume_saved_in_train_batch_end_with_logger": f"the values of the batch that was saved are logged; {_UNSEEN}",
+    "resume_saved_in_train_batch_end": _UNSEEN,
+    "resume_saved_in_train_batch_end_plain": _UNSEEN,
+    "resume_saved_in_train_batch_end_of_the_second_epoch": _UNSEEN,
+    "resume_saved_in_validation_end_inside_an_epoch": _UNSEEN,
+    "resume_saved_in_validation_end_with_logger": _UNSEEN,
+    "resume_saved_in_train_epoch_end_by_steps": _UNSEEN,
+    "resume_saved_on_an_error": _UNSEEN,
+    "resume_inside_a_window": _UNSEEN,
+    "resume_after_max_steps": _UNSEEN,
+    "resume_after_max_steps_accumulating": _UNSEEN,
     "resume_after_max_steps_at_the_end_of_an_epoch": _EMPTY_EPOCH,
-    "resume_steps_then_epochs": _EMPTY_EPOCH,
+    "resume_steps_then_epochs": f"{_EMPTY_EPOCH}; {_LOGGED}",
+    "resume_when_nothing_is_left": _LOGGED,
+    "resume_of_weights_only": "a checkpoint of weights alone is refused with the reason, before its counters are taken over",
 }

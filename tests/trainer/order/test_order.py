@@ -23,8 +23,6 @@ INTENDED: dict[str, Any] = json.loads((DATA / "intended.json").read_text())
 PENDING = {
     "fit_barebones": "self.log records also where barebones is asked for",
     "callback_added_in_setup": "a callback that is added in setup is set up after the module",
-    "resume_with_datamodule": "the data module's state is loaded before the module's on_load_checkpoint",
-    "resume_of_weights_only": "save_checkpoint(weights_only=True) leaves out the module's on_save_checkpoint",
 }
 
 
