@@ -41,7 +41,9 @@ def test_half_precision_takes_half_the_memory() -> None:
     assert summarize(net, measure=False).model_size == pytest.approx(23 * 2e-6)
 
 
-@pytest.mark.parametrize(("depth", "names"), [(0, []), (1, ["body"]), (2, ["body", "body.0", "body.1"]), (-1, ["body", "body.0", "body.1"])])
+@pytest.mark.parametrize(
+    ("depth", "names"), [(0, []), (1, ["body"]), (2, ["body", "body.0", "body.1"]), (-1, ["body", "body.0", "body.1"])]
+)
 def test_depth(depth: int, names: list[str]) -> None:
     assert [layer.name for layer in summarize(Net(), depth).layers] == names
 
@@ -90,7 +92,16 @@ def test_parameters_without_a_shape_count_as_none() -> None:
 
 @pytest.mark.parametrize(
     ("number", "text"),
-    [(0, "0"), (999, "999"), (1000, "1.0 K"), (1234, "1.2 K"), (131584, "131 K"), (2_000_000, "2.0 M"), (4 * 10**14, "400 T"), (5 * 10**15, "5,000 T")],
+    [
+        (0, "0"),
+        (999, "999"),
+        (1000, "1.0 K"),
+        (1234, "1.2 K"),
+        (131584, "131 K"),
+        (2_000_000, "2.0 M"),
+        (4 * 10**14, "400 T"),
+        (5 * 10**15, "5,000 T"),
+    ],
 )
 def test_numbers_to_read(number: int, text: str) -> None:
     assert human_readable(number) == text

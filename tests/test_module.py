@@ -32,6 +32,7 @@ class Two(hookbus.LightningModule):
 def attach(module: Any, **more: Any) -> Any:
     """Give ``module`` a stand-in for a trainer; ``logged`` holds what reaches the metric store."""
     trainer = SimpleNamespace(logged=[], printed=[], warned=[], loggers=[], logger=None, training=True)
+    trainer.settings = SimpleNamespace(barebones=False)
     trainer._metrics = SimpleNamespace(log=lambda *args, **kwargs: trainer.logged.append((*args, kwargs)))
     trainer._batch_size = lambda: 4
     trainer._dataloader_idx, trainer._several_loaders = None, False

@@ -115,10 +115,10 @@ def summarize(model: nn.Module, max_depth: int = 1, *, measure: bool = True) -> 
         >>> net.example_input_array = torch.zeros(10, 256)
         >>> print(summarize(net))
            Name  Type         Params  Mode   FLOPs  In sizes   Out sizes
-        -----------------------------------------------------------------
+        ----------------------------------------------------------------
         0  0     Linear       131 K   train  2.6 M  [10, 256]  [10, 512]
         1  1     BatchNorm1d  1.0 K   train  0      [10, 512]  [10, 512]
-        -----------------------------------------------------------------
+        ----------------------------------------------------------------
         132 K parameters (0.530 MB): 132 K trainable, 0 frozen
         modules: 2 in train mode, 0 in eval mode
         2.6 M FLOPs in a forward pass on the example input

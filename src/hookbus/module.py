@@ -176,6 +176,9 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
                 stacklevel=2,
             )
             return
+        if trainer.settings.barebones:
+            trainer._warn_once("self.log() does nothing under Trainer(barebones=True)")
+            return
         hook = running_hook()
         if hook is None:
             raise MisconfigurationException(

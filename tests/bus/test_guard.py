@@ -10,6 +10,7 @@ from hookbus.bus import Bus
 from hookbus.bus.guard import guarded, refusal, role_of, undisturbed
 from hookbus.callback import Callback
 from hookbus.dialects import Implementation
+from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
 
@@ -196,3 +197,32 @@ def test_roles(given, role):
 def test_another_word_is_no_role():
     with pytest.raises(ValueError, match="role must be 'monitor' or 'mutator', got 'watcher'"):
         role_of(type("P", (), {"role": "watcher"})())
+
+
+@pytest.mark.parametrize("hook", ["setup", "on_fit_start", "on_train_start"])
+def test_a_misconfiguration_is_raised_before_the_first_batch(hook):
+    class Needs(Callback):
+        role = "monitor"
+
+    def refuse(*args):
+        raise MisconfigurationException("this needs a logger")
+
+    callback = Needs()
+    setattr(callback, hook, refuse)
+    bus = Bus.load(())
+    bus.register(callback)
+    with pytest.raises(MisconfigurationException, match="needs a logger"):
+        getattr(bus.fire, hook)(*[None] * len(getattr(bus.hook, hook).shape.parameters))
+
+
+def test_a_misconfiguration_later_on_does_not_end_the_run():
+    class Late(Callback):
+        role = "monitor"
+
+        def on_train_epoch_start(self, trainer, pl_module):
+            raise MisconfigurationException("too late to say so")
+
+    bus = Bus.load(())
+    bus.register(Late())
+    with pytest.warns(RuntimeWarning, match="too late to say so; the run goes on"):
+        bus.fire.on_train_epoch_start(None, None)

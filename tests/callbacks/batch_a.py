@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from tests.callbacks.data.scenarios_batch_a import SCENARIOS, Library
 
 RECORDED: dict[str, Any] = json.loads((Path(__file__).parent / "data" / "batch_a.json").read_text(encoding="utf-8"))

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
+from tests.callbacks.data.scenarios_batch_a import loader
 
 from hookbus.callbacks import DeviceStatsMonitor, device_stats_monitor
 from hookbus.errors import MisconfigurationException, MissingExtraError
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
-from tests.callbacks.data.scenarios_batch_a import loader
 
 CPU = {"cpu_percent", "cpu_vm_percent", "cpu_swap_percent"}
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 import torch
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
+from tests.callbacks.data.scenarios_batch_a import loader
 
 from hookbus.callbacks import Callback, GradientAccumulationScheduler
 from hookbus.errors import MisconfigurationException
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
-from tests.callbacks.data.scenarios_batch_a import loader
 
 
 class Steps(Callback):
@@ -48,9 +48,7 @@ def test_by_step(scheduling: dict[int, int], steps: list[int], tmp_path: Path) -
 def test_by_step_trains_as_a_loop_of_ones_own(tmp_path: Path) -> None:
     scheduling = {0: 1, 3: 2, 5: 3}
     model = HOOKBUS.model()
-    trainer = HOOKBUS.trainer(
-        tmp_path, max_epochs=2, callbacks=[GradientAccumulationScheduler(scheduling, by="step")]
-    )
+    trainer = HOOKBUS.trainer(tmp_path, max_epochs=2, callbacks=[GradientAccumulationScheduler(scheduling, by="step")])
     trainer.fit(model, loader(20))
 
     own = HOOKBUS.model()
@@ -167,5 +165,5 @@ def test_a_trial_run(tmp_path: Path) -> None:
     ],
 )
 def test_bad_arguments_are_refused(scheduling: Any, options: Any, error: type[Exception]) -> None:
-    with pytest.raises(error, match="scheduling|by must be"):
+    with pytest.raises(error, match=r"scheduling|by must be"):
         GradientAccumulationScheduler(scheduling, **options)

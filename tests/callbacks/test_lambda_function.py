@@ -6,11 +6,11 @@ import inspect
 from pathlib import Path
 
 import pytest
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, observed
+from tests.callbacks.data.scenarios_batch_a import loader
 
 from hookbus.callback import CALLBACK_HOOKS
 from hookbus.callbacks import LambdaCallback
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, observed
-from tests.callbacks.data.scenarios_batch_a import loader
 
 
 def test_does_as_lightning(tmp_path: Path) -> None:
@@ -20,7 +20,7 @@ def test_does_as_lightning(tmp_path: Path) -> None:
 
 
 def test_takes_all_hooks_that_callbacks_have() -> None:
-    callback = LambdaCallback(**{name: print for name in CALLBACK_HOOKS})
+    callback = LambdaCallback(**dict.fromkeys(CALLBACK_HOOKS, print))
     assert all(getattr(callback, name) is print for name in CALLBACK_HOOKS)
     assert list(inspect.signature(LambdaCallback).parameters) == list(CALLBACK_HOOKS)
 

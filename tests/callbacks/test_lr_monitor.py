@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
+from tests.callbacks.data.scenarios_batch_a import loader
 from torch.optim.lr_scheduler import StepLR
 
 from hookbus import hookimpl
 from hookbus.callbacks import LearningRateMonitor
 from hookbus.errors import MisconfigurationException
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
-from tests.callbacks.data.scenarios_batch_a import loader
 
 
 def by_step(module: Any) -> Any:

@@ -10,12 +10,12 @@ import pytest
 import rich
 import torch
 from rich.console import Console
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
+from tests.callbacks.data.scenarios_batch_a import loader
 
 from hookbus import Trainer
 from hookbus.callbacks import ModelSummary, RichModelSummary
 from hookbus.errors import MisconfigurationException
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
-from tests.callbacks.data.scenarios_batch_a import loader
 
 
 def summaries_of(trainer: Any) -> list[str]:
@@ -24,7 +24,9 @@ def summaries_of(trainer: Any) -> list[str]:
 
 def test_does_as_lightning(tmp_path: Path) -> None:
     found = observed("summaries", tmp_path)
-    expected = {name: dict(numbers, columns=dict(numbers["columns"])) for name, numbers in RECORDED["summaries"].items()}
+    expected = {
+        name: dict(numbers, columns=dict(numbers["columns"])) for name, numbers in RECORDED["summaries"].items()
+    }
     for numbers in expected.values():
         if "In sizes" not in numbers["columns"]:  # nothing was measured: Lightning shows FLOPs of 0, hookbus no column
             assert set(numbers["columns"].pop("FLOPs")) == {"0"}
@@ -60,7 +62,9 @@ def test_an_input_that_does_not_fit_costs_the_sizes_only(tmp_path: Path, capsys:
     model = HOOKBUS.model()
     model.example_input_array = torch.zeros(4, 99)
     trainer = HOOKBUS.trainer(tmp_path, max_steps=1, callbacks=[ModelSummary()])
-    with pytest.warns(UserWarning, match="shows no sizes, because Line failed on its example_input_array: RuntimeError"):
+    with pytest.warns(
+        UserWarning, match="shows no sizes, because Line failed on its example_input_array: RuntimeError"
+    ):
         trainer.fit(model, loader(2))
     assert "3 parameters" in capsys.readouterr().out
     assert trainer.global_step == 1

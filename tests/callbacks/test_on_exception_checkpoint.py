@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-
-from hookbus.callbacks import Callback, OnExceptionCheckpoint
 from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
 from tests.callbacks.data.scenarios_batch_a import loader
+
+from hookbus.callbacks import Callback, OnExceptionCheckpoint
 
 
 class FailAt(Callback):
@@ -86,9 +86,7 @@ def test_a_failure_before_training_overwrites_nothing(hook: str, tmp_path: Path)
 
 
 def test_an_evaluation_saves_and_removes_nothing(tmp_path: Path) -> None:
-    trainer = HOOKBUS.trainer(
-        tmp_path, max_epochs=3, callbacks=[saver(tmp_path)], enable_checkpointing=True
-    )
+    trainer = HOOKBUS.trainer(tmp_path, max_epochs=3, callbacks=[saver(tmp_path)], enable_checkpointing=True)
     path_of(tmp_path).parent.mkdir()
     path_of(tmp_path).write_text("of another run")
     trainer.validate(HOOKBUS.model(), loader(2), verbose=False)

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
+from tests.callbacks.data.scenarios_batch_a import Numbers, _identity, _writer
 from torch.utils.data import DataLoader
 
 from hookbus.callbacks import BasePredictionWriter
 from hookbus.errors import MisconfigurationException
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
-from tests.callbacks.data.scenarios_batch_a import Numbers, _identity, _writer
 
 
 def test_does_as_lightning(tmp_path: Path) -> None:
@@ -97,5 +97,7 @@ def test_a_method_that_is_missing_is_named_before_the_work(interval: Any, method
 
 
 def test_another_interval_is_refused() -> None:
-    with pytest.raises(MisconfigurationException, match="must be one of 'batch', 'epoch', 'batch_and_epoch'; got 'step'"):
+    with pytest.raises(
+        MisconfigurationException, match="must be one of 'batch', 'epoch', 'batch_and_epoch'; got 'step'"
+    ):
         BasePredictionWriter("step")  # type: ignore[arg-type]

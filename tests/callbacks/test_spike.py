@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
+from tests.callbacks.data.scenarios_batch_a import loader
 
 from hookbus.callbacks import SpikeDetection
 from hookbus.callbacks.spike import TrainingSpikeException
 from hookbus.errors import MisconfigurationException
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
-from tests.callbacks.data.scenarios_batch_a import loader
 
 
 def fit(folder: Path, losses: list[float | None], detection: Any, **options: Any) -> Any:
@@ -70,7 +70,9 @@ def test_the_mean_goes_on_in_a_resumed_run(tmp_path: Path) -> None:
     first.save_checkpoint(path)
     with pytest.raises(TrainingSpikeException, match="batch 0"):
         fit(tmp_path, [9.0, 4.0, 4.0], SpikeDetection(rtol=1.0, warmup=0), ckpt_path=path, max_epochs=2)
-    assert fit(tmp_path, [9.0, 9.0, 9.0], SpikeDetection(rtol=1.0, warmup=0)).global_step == 3  # nothing to compare with
+    assert (
+        fit(tmp_path, [9.0, 9.0, 9.0], SpikeDetection(rtol=1.0, warmup=0)).global_step == 3
+    )  # nothing to compare with
 
 
 def test_earlier_findings_stay_in_the_file(tmp_path: Path) -> None:

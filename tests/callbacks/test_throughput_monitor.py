@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
+from tests.callbacks.data.scenarios_batch_a import loader
 
 from hookbus.callbacks import ThroughputMonitor
 from hookbus.errors import MisconfigurationException
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
-from tests.callbacks.data.scenarios_batch_a import loader
 
 
 def parts(rows: list[Any]) -> dict[str, list[Any]]:

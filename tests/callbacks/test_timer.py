@@ -8,15 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
+from tests.callbacks.data.scenarios_batch_a import _tick, loader, ticking
 
 from hookbus.callbacks import Timer
 from hookbus.callbacks.timer import Interval
 from hookbus.errors import MisconfigurationException
-from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
-from tests.callbacks.data.scenarios_batch_a import _tick, loader, ticking
 
 
-def fit(folder: Path, timer: Any, clock: list[float], *, model: Any = None, ckpt_path: Any = None, **arguments: Any) -> Any:
+def fit(
+    folder: Path, timer: Any, clock: list[float], *, model: Any = None, ckpt_path: Any = None, **arguments: Any
+) -> Any:
     """Train four batches an epoch, each of which takes a second."""
     trainer = HOOKBUS.trainer(folder, callbacks=[_tick(HOOKBUS, clock), *([timer] if timer else [])], **arguments)
     with ticking(clock):

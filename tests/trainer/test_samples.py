@@ -29,7 +29,10 @@ class Stream(IterableDataset[int]):
 
 def walk(loader: Any) -> list[tuple[Any, list[Any]]]:
     samples = SampleIndices(loader)
-    return [(batch.tolist() if isinstance(batch, torch.Tensor) else batch, samples.of_next_batch()) for batch in samples.loader]
+    return [
+        (batch.tolist() if isinstance(batch, torch.Tensor) else batch, samples.of_next_batch())
+        for batch in samples.loader
+    ]
 
 
 @pytest.mark.parametrize(

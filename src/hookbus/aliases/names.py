@@ -17,17 +17,22 @@ PYTORCH: Final[Table] = {
     # -- callbacks
     "callbacks": {
         "hookbus.callbacks": (
-            "BasePredictionWriter Callback Checkpoint DeviceStatsMonitor EarlyStopping GradientAccumulationScheduler "
-            "LambdaCallback LearningRateMonitor ModelCheckpoint ModelSummary OnExceptionCheckpoint ProgressBar "
-            "RichModelSummary RichProgressBar SpikeDetection TQDMProgressBar ThroughputMonitor Timer"
+            "BackboneFinetuning BaseFinetuning BasePredictionWriter BatchSizeFinder Callback Checkpoint DeviceStatsMonitor "
+            "EMAWeightAveraging EarlyStopping GradientAccumulationScheduler LambdaCallback LearningRateFinder "
+            "LearningRateMonitor ModelCheckpoint ModelPruning ModelSummary OnExceptionCheckpoint ProgressBar "
+            "RichModelSummary RichProgressBar SpikeDetection StochasticWeightAveraging TQDMProgressBar ThroughputMonitor "
+            "Timer WeightAveraging"
         )
     },
+    "callbacks.batch_size_finder": {"hookbus.callbacks": "BatchSizeFinder"},
     "callbacks.callback": {"hookbus": "Callback"},
     "callbacks.checkpoint": {"hookbus.callbacks": "Checkpoint"},
     "callbacks.device_stats_monitor": {"hookbus.callbacks": "DeviceStatsMonitor"},
     "callbacks.early_stopping": {"hookbus.callbacks.early_stopping": "EarlyStopping EarlyStoppingReason"},
+    "callbacks.finetuning": {"hookbus.callbacks": "BackboneFinetuning BaseFinetuning"},
     "callbacks.gradient_accumulation_scheduler": {"hookbus.callbacks": "GradientAccumulationScheduler"},
     "callbacks.lambda_function": {"hookbus.callbacks": "LambdaCallback"},
+    "callbacks.lr_finder": {"hookbus.callbacks": "LearningRateFinder"},
     "callbacks.lr_monitor": {"hookbus.callbacks": "LearningRateMonitor"},
     "callbacks.model_checkpoint": {"hookbus.callbacks": "ModelCheckpoint"},
     "callbacks.model_summary": {"hookbus.callbacks": "ModelSummary"},
@@ -37,10 +42,13 @@ PYTORCH: Final[Table] = {
     "callbacks.progress.progress_bar": {"hookbus.callbacks.progress.base": "ProgressBar get_standard_metrics"},
     "callbacks.progress.rich_progress": {"hookbus.callbacks.progress.rich_bar": "RichProgressBar RichProgressBarTheme"},
     "callbacks.progress.tqdm_progress": {"hookbus.callbacks": "TQDMProgressBar"},
+    "callbacks.pruning": {"hookbus.callbacks": "ModelPruning"},
     "callbacks.rich_model_summary": {"hookbus.callbacks": "RichModelSummary"},
     "callbacks.spike": {"hookbus.callbacks": "SpikeDetection"},
+    "callbacks.stochastic_weight_avg": {"hookbus.callbacks": "StochasticWeightAveraging"},
     "callbacks.throughput_monitor": {"hookbus.callbacks": "ThroughputMonitor"},
     "callbacks.timer": {"hookbus.callbacks.timer": "Interval Timer"},
+    "callbacks.weight_averaging": {"hookbus.callbacks": "EMAWeightAveraging WeightAveraging"},
     # -- what users derive from
     "core": {"hookbus": "LightningDataModule LightningModule"},
     "core.datamodule": {"hookbus": "LightningDataModule"},
@@ -72,6 +80,9 @@ PYTORCH: Final[Table] = {
     "trainer": {"hookbus": "Trainer", "hookbus.seed": "seed_everything"},
     "trainer.states": {"hookbus.trainer.states": "RunningStage TrainerFn TrainerState TrainerStatus"},
     "trainer.trainer": {"hookbus": "Trainer"},
+    # -- the tuner
+    "tuner": {"hookbus.tuner": "Tuner"},
+    "tuner.tuning": {"hookbus.tuner": "Tuner"},
     # -- utilities
     "utilities": {
         "hookbus.aliases.grads": "grad_norm",
@@ -167,7 +178,6 @@ REASONS: Final = {
     "LightningCLI": "the command line of hookbus is `hookbus fit`",
     "cli": "the command line of hookbus is `hookbus fit`",
     "profilers": "`with trainer.bus.timed()` times every implementation, and torch.profiler works in a callback",
-    "tuner": "hookbus has no tuner",
 }
 
 

@@ -239,6 +239,7 @@ class CheckpointKeeper(Checkpoint):
             prefix: what stands before it.
 
         Example:
+            >>> from hookbus.callbacks import ModelCheckpoint
             >>> ModelCheckpoint(filename="{epoch}-{val_loss:.2f}").format_checkpoint_name({"epoch": 2, "val_loss": 0.123})
             'epoch=2-val_loss=0.12.ckpt'
         """

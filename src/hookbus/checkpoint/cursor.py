@@ -280,26 +280,39 @@ def _skipping(loader: Any, count: int) -> Iterator[Any]:
     original = loader.__dict__[name]
     # Through the dictionary: the class forbids to set it, as workers may have been started with another one. Here none
     # have, and persistent ones go on with an object that skips once and then is like the original.
-    loader.__dict__[name] = _SkipOnce(original, count)
+    skipping = loader.__dict__[name] = _SkipOnce(original, count)
     try:
-        return iter(loader)
+        iterator = iter(loader)
     finally:
         loader.__dict__[name] = original
+    skipping.skip()
+    return iterator
 
 
 class _SkipOnce:
-    """A sampler without the first elements of its next iteration."""
+    """A sampler without the first elements of its next iteration.
+
+    They are drawn when the first one is asked for, or by :meth:`skip`: the loader draws a seed of its own before that.
+    """
 
     def __init__(self, sampler: Any, count: int) -> None:
         self._sampler = sampler
         self._count = count
+        self._iterator: Iterator[Any] = iter(())
+
+    def skip(self) -> None:
+        """Draw the elements that are to be left out, if they have not been."""
+        count, self._count = self._count, 0
+        for _ in range(count):
+            next(self._iterator, None)
 
     def __iter__(self) -> Iterator[Any]:
-        count, self._count = self._count, 0
-        iterator = iter(self._sampler)
-        for _ in range(count):
-            next(iterator, None)
-        return iterator
+        self._iterator = iter(self._sampler)
+        return self._rest(self._iterator)
+
+    def _rest(self, iterator: Iterator[Any]) -> Iterator[Any]:
+        self.skip()
+        yield from iterator
 
     def __len__(self) -> int:
         return len(self._sampler)

@@ -57,6 +57,22 @@ def chosen(trainer: Trainer, ckpt_path: str | os.PathLike[str] | None) -> str | 
     return path
 
 
+def best_of_last_fit(trainer: Trainer) -> str | None:
+    """What an evaluation without a model and without ``ckpt_path`` uses: the best checkpoint, None if there is none.
+
+    The choice is said, as the module in memory holds the last weights, not the best ones.
+    """
+    path = next((str(p) for c in trainer.checkpoint_callbacks if (p := getattr(c, "best_model_path", ""))), None)
+    if path is not None:
+        assert trainer.state.fn is not None
+        warnings.warn(
+            f"{trainer.state.fn.value}() was called without a model: it takes the best checkpoint of the last fit, {path!r}. "
+            "Pass the model to use the weights that it has now, or ckpt_path to choose a file",
+            stacklevel=4,
+        )
+    return path
+
+
 def _best(trainer: Trainer) -> str:
     savers = trainer.checkpoint_callbacks
     for callback in savers:

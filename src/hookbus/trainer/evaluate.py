@@ -25,7 +25,7 @@ import torch
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer.data import Loaders, batches, evaluation_loaders, set_epoch
 from hookbus.trainer.signals import SIGTERMException
-from hookbus.trainer.states import RunningStage
+from hookbus.trainer.states import RunningStage, TrainerFn
 
 if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
@@ -100,7 +100,9 @@ class EvaluationLoop:
         limits = self._limits()
         if self.loaders is None or sum(limits) == 0:
             return []
-        with _without_gradients(trainer.settings.inference_mode):
+        # Inside a fit no inference mode, as in Lightning: what a callback keeps from here may meet autograd in training.
+        inference_mode = trainer.settings.inference_mode and trainer.state.fn is not TrainerFn.FITTING
+        with _without_gradients(inference_mode):
             return self._run(self.loaders, limits)
 
     def _limits(self) -> list[int | float]:

@@ -263,15 +263,21 @@ class NumberSeries(Series):
         self.fold()
         last = self._last.clone() if isinstance(self._last, Tensor) else self._last
         total = None if self._total is None else self._total.clone()
-        return {"last": last, "number": self._number, "total": total, "weight": self._weight}
+        reduced = None if self._reduced is None else self._reduced.clone()
+        return {
+            **{"last": last, "number": self._number, "total": total, "weight": self._weight},
+            **{"reduced": reduced, "over": self.over},
+        }
 
     def load(self, state: dict[str, Any]) -> None:
         """Go on from what ``state`` returned."""
         self.clear()
         self._last, self._number = state["last"], state["number"]
         self._total, self._weight = state["total"], state["weight"]
-        self.logged = self.fresh = True
-        self.pending = self.synced
+        self._reduced, self.over = state["reduced"], state["over"]
+        self.logged = True
+        self.fresh = not self.over  # else it stands in the dictionaries already
+        self.pending = self.synced and self._reduced is None
 
 
 class ObjectSeries(Series):

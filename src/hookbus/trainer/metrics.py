@@ -346,15 +346,13 @@ class MetricStore:
     def state_dict(self) -> dict[str, Any]:
         """The running training epoch and the three dictionaries, as tensors, numbers and strings.
 
-        Of an epoch whose batches are over, only the dictionaries. Metric objects are not part of it: their state
-        belongs to the module that owns them.
+        Metric objects are not part of it: their state belongs to the module that owns them.
         """
         self._merge()
         epoch = self._epochs.get("train")
-        if epoch is not None and epoch.over:
-            epoch = None
         return {
             "in_batches": epoch is not None and epoch.in_batches,
+            "over": epoch is not None and epoch.over,
             "series": [
                 {"name": item.name, "hook": item.hook, "options": dict(vars(item.options)), **item.state()}
                 for item in (epoch.series.values() if epoch else ())
@@ -377,7 +375,7 @@ class MetricStore:
             assert isinstance(series, NumberSeries)
             series.load(saved)
             epoch.series[hook, name, None] = series
-        epoch.in_batches = state["in_batches"]
+        epoch.in_batches, epoch.over = state["in_batches"], state["over"]
         self._callback.update(state["callback_metrics"])
         self._logged.update(state["logged_metrics"])
         self._progress.update(state["progress_bar_metrics"])

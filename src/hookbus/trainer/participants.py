@@ -97,6 +97,7 @@ class Participants:
         self._seen, self._list = list(callbacks), callbacks
         if trainer.lightning_module is not None and trainer.bus.has_plugin("module"):
             self.read_module(several_loaders=trainer._several_loaders)
+            _lend_logging(callbacks, trainer.lightning_module)
         return changed
 
     def attach_model_callbacks(self) -> None:
@@ -115,12 +116,20 @@ class Participants:
         """Fire ``setup``; callbacks that appear in the list meanwhile are set up in the same pass, as in Lightning."""
         trainer = self._trainer
         module, before = trainer.lightning_module, list(trainer.callbacks)
-        trainer.bus.fire.setup(trainer, module, fn.value)
-        while self.sync():
-            added = [c for c in trainer.callbacks if not any(c is b for b in before)]
-            before = list(trainer.callbacks)
-            for callback in added:
-                callback.setup(trainer, module, fn.value)
+
+        def set_up_latecomers() -> None:
+            nonlocal before
+            while self.sync():
+                added = [c for c in trainer.callbacks if not any(c is b for b in before)]
+                before = list(trainer.callbacks)
+                for callback in added:
+                    callback.setup(trainer, module, fn.value)
+
+        latecomers = Implementation("setup", set_up_latecomers, ())
+        place: dict[str, Any] = {"owner": "default", "source": "trainer", "implementations": [latecomers]}
+        with trainer.bus.registered(latecomers, "added in setup", **place):  # after the callbacks, before the module
+            trainer.bus.fire.setup(trainer, module, fn.value)
+        set_up_latecomers()
 
     def _methods_of_module(self, several_loaders: bool) -> list[Any]:
         """What the module's implementations are made from; much faster to look at than to read."""
@@ -175,6 +184,14 @@ def adopt_discovered(bus: Bus) -> list[Any]:
     for registration in found:
         registration.owner, registration.listed = "callback", True
     return [registration.plugin for registration in found]
+
+
+def _lend_logging(callbacks: list[Any], module: Any) -> None:
+    """Give callbacks ``self.log`` and ``self.log_dict``, which are the module's, unless they have their own."""
+    for callback in callbacks:
+        for name in ("log", "log_dict"):
+            if not hasattr(type(callback), name):
+                setattr(callback, name, getattr(module, name))
 
 
 def _check_steps(model: Any, fn: TrainerFn, bus: Bus) -> None:

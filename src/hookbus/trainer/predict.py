@@ -101,6 +101,7 @@ class PredictionLoop:
         trainer = self._trainer
         module, fire = trainer.lightning_module, trainer.bus.fire
         trainer._participants.sync()
+        modes = {submodule: submodule.training for submodule in module.modules()}
         fire.on_predict_model_eval(trainer, module)
         self.predictions = [[] for _ in loaders.loaders]
         self.epoch_batch_indices = [[] for _ in loaders.loaders]
@@ -117,6 +118,8 @@ class PredictionLoop:
         trainer._dataloader_idx = None
         fire.on_predict_epoch_end(trainer, module)
         fire.on_predict_end(trainer, module)
+        for submodule, training in modes.items():
+            submodule.training = training
 
     def _run_batch(self, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
         trainer, fire = self._trainer, self._trainer.bus.fire

@@ -10,6 +10,8 @@ class _Word(str, Enum):
     def __str__(self) -> str:
         return str(self.value)
 
+    __hash__ = str.__hash__  # Enum hashes the name; what equals "fit" must be found in a dictionary under "fit"
+
 
 class TrainerStatus(_Word):
     """How far the last entry point got."""

@@ -199,7 +199,7 @@ class OptimizerStep:
         self._module = module = trainer.lightning_module
         self._automatic = module.automatic_optimization
         self._run = trainer._precision.run_optimizer_step
-        self._clipping = trainer.bus.hook.configure_gradient_clipping
+        self._clipping: Any = trainer.bus.hook.configure_gradient_clipping
         self._module_clips = any(overridden(module, name) for name in ("configure_gradient_clipping", "clip_gradients"))
 
     def __call__(self, optimizer: Any, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:

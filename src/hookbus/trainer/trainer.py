@@ -22,7 +22,7 @@ from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer import roster, schedules
 from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unknown, refuse_unsupported
-from hookbus.trainer.choice import chosen
+from hookbus.trainer.choice import best_of_last_fit, chosen
 from hookbus.trainer.control import Control
 from hookbus.trainer.evaluate import EvaluationLoop
 from hookbus.trainer.fit import FitLoop
@@ -151,15 +151,11 @@ class Trainer(TrainerView):
         self._said: set[str] = set()
         self.bus.set_rank(self.strategy.global_rank)
         self._loggers: list[Any] = []
-        checkpointing = config["enable_checkpointing"]
-        if self.settings.fast_dev_run and not checkpointing:
-            checkpointing = False  # a trial run writes nothing unless told to
         self.callbacks: list[Any] = roster.assembled(
             config["callbacks"],
             adopt_discovered(self.bus),
             bar=config["enable_progress_bar"],
-            checkpointing=config["enable_checkpointing"]
-            or (False if self.settings.fast_dev_run else config["enable_checkpointing"]),
+            checkpointing=config["enable_checkpointing"],
             summary=config["enable_model_summary"],
             max_time=self.settings.max_time,
             barebones=self.settings.barebones,
@@ -218,7 +214,7 @@ class Trainer(TrainerView):
         """Run one validation.
 
         Args:
-            model: a LightningModule; None for that of the last call.
+            model: a LightningModule; None for that of the last call, with the best weights that a ModelCheckpoint has saved.
             dataloaders: an iterable of batches, a collection of such, or a LightningDataModule.
             ckpt_path: a checkpoint whose weights to use; ``"best"`` for the best one of the last fit.
             verbose: print the results.
@@ -266,7 +262,7 @@ class Trainer(TrainerView):
         """Predict.
 
         Args:
-            model: a LightningModule; None for that of the last call.
+            model: a LightningModule; None for that of the last call, with the best weights that a ModelCheckpoint has saved.
             dataloaders: an iterable of batches, a collection of such, or a LightningDataModule.
             datamodule: gives the loaders, in place of ``dataloaders``.
             return_predictions: False keeps nothing, for a callback that writes predictions away; None means True.
@@ -277,6 +273,7 @@ class Trainer(TrainerView):
             What ``predict_step`` gave for each batch: one list, or a list per loader if there are several.
         """
         self._begin(TrainerFn.PREDICTING, model, {"predict": dataloaders}, datamodule)
+        ckpt_path = best_of_last_fit(self) if model is None and ckpt_path is None else ckpt_path
         self.predict_loop.return_predictions = return_predictions is not False
         result: list[Any] | None = self._enter(self.predict_loop.run, RunningStage.PREDICTING, ckpt_path, weights_only)
         return result
@@ -391,6 +388,7 @@ class Trainer(TrainerView):
         weights_only: bool | None,
     ) -> list[dict[str, float]]:
         self._begin(fn, model, {prefix: dataloaders}, datamodule)
+        ckpt_path = best_of_last_fit(self) if model is None and ckpt_path is None else ckpt_path
         loop.loaders = None
 
         def body() -> list[dict[str, float]]:

@@ -6,12 +6,14 @@ from hookbus.callbacks.progress.base import ProgressBar
 from hookbus.callbacks.progress.plain import PlainProgress
 from hookbus.callbacks.progress.rich_bar import RichProgressBar, RichProgressBarTheme
 from hookbus.callbacks.progress.timed import TimedProgressBar
+from hookbus.callbacks.progress.tqdm_bar import TQDMProgressBar
 
 __all__ = [
     "PlainProgress",
     "ProgressBar",
     "RichProgressBar",
     "RichProgressBarTheme",
+    "TQDMProgressBar",
     "TimedProgressBar",
     "default_progress_bar",
 ]

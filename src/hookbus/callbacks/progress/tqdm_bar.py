@@ -10,6 +10,7 @@ from typing import Any
 
 from hookbus.callbacks.progress.timed import Meter, TimedProgressBar, metric_text
 from hookbus.errors import MisconfigurationException, MissingExtraError
+from hookbus.hookspecs.types import LightningModule, Trainer
 
 
 class TQDMProgressBar(TimedProgressBar):
@@ -140,8 +141,6 @@ class TQDMProgressBar(TimedProgressBar):
     # --- drawing ------------------------------------------------------------------------------------------------------
 
     def _draw(self, meter: Meter, metrics: dict[str, Any], *, final: bool) -> None:
-        if self._leave and meter.kind == "train" and self._epoch not in (None, meter.description):
-            self._close("train")
         if meter.kind not in self._open_kinds:
             name = {"validate": "validation"}.get(meter.kind, meter.kind)
             self._bars[meter.kind] = getattr(self, f"init_{name}_tqdm")()
@@ -171,6 +170,13 @@ class TQDMProgressBar(TimedProgressBar):
         if kind in self._open_kinds:
             self._open_kinds.remove(kind)
             self._bars[kind].close()
+
+    def on_train_epoch_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        """Begin the epoch's bar; with ``leave``, below the one before."""
+        if self._leave and self._train is not None:
+            self._refresh(trainer, pl_module, final=True)
+            self._close("train")
+        super().on_train_epoch_start(trainer, pl_module)
 
     def print(self, *args: Any, sep: str = " ", **kwargs: Any) -> None:
         """Print above the bars."""
