@@ -6,6 +6,8 @@ BENCH  := .venv-bench
 RUN    := $(VENV)/bin/python -m
 # Arguments for pytest: make test ARGS="-k order -x"
 ARGS   ?=
+# Processes that run the tests; torch gets one thread in each.
+WORKERS ?= 2
 
 PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PROJECT := pyproject.toml constraints.txt $(PLUGINS:%=%/pyproject.toml)
@@ -36,7 +38,7 @@ layers: $(VENV)/.dev  ## import-linter: imports point down only
 	$(VENV)/bin/lint-imports
 
 tests: $(VENV)/.dev  ## pytest: the tests of hookbus and of its plugins
-	$(RUN) pytest $(ARGS)
+	OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(ARGS)
 
 format: $(VENV)/.dev  ## let ruff mend what it can
 	$(RUN) ruff check --fix .

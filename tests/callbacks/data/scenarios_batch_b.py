@@ -128,7 +128,12 @@ def learning_rate_by_tuner(library: Library, folder: Path) -> dict[str, Any]:
     with quietly():
         curve = tuner.Tuner(trainer).lr_find(model, num_training=30)
     after = weights(model)
-    return {"suggestion": curve.suggestion(), "attribute": model.lr, "same": before == after, "step": trainer.global_step}
+    return {
+        "suggestion": curve.suggestion(),
+        "attribute": model.lr,
+        "same": before == after,
+        "step": trainer.global_step,
+    }
 
 
 def batch_sizes(library: Library, folder: Path) -> dict[str, Any]:
