@@ -412,9 +412,12 @@ class Bus(pluggy.PluginManager):
             self._add(registration, implementation)
 
     def _add(self, registration: Registration, read: Implementation, *, replay: bool = True) -> None:
-        called, gate = filtered(read, self._rank)
-        if registration.role == "monitor":
-            called = guarded(called, lambda hook, error: self._report(registration, hook, error))
+        called, watched = read, registration.role == "monitor"
+        if watched and read.options.get("when") is None:  # inside its filter, so that calls that are not due cost nothing
+            called, watched = self._guarded(called, registration), False
+        called, gate = filtered(called, self._rank)
+        if watched:  # its predicate is the monitor's own code too
+            called = self._guarded(called, registration)
         hook = self._hook(read.hook)
         entry = Entry(read, called, plain.hookimpl_of(registration.plugin, registration.name, called), gate)
         self._entries[entry.impl] = entry
@@ -422,6 +425,9 @@ class Bus(pluggy.PluginManager):
         if replay:
             hook._maybe_apply_history(entry.impl)
         hook._add_hookimpl(entry.impl)
+
+    def _guarded(self, implementation: Implementation, registration: Registration) -> Implementation:
+        return guarded(implementation, lambda hook, error: self._report(registration, hook, error))
 
     def _hook(self, name: str) -> Hook:
         """The hook of this name, made if it is the first time that anybody speaks of it."""

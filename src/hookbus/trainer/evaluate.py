@@ -137,7 +137,7 @@ class EvaluationLoop:
         hooks["epoch_end"](trainer, module)
         trainer._dataloader_idx = None
         results = trainer._outlets.log_eval_end_metrics(len(loaders.loaders))
-        trainer.progress.validated = True
+        trainer.progress.validated |= not trainer.sanity_checking
         hooks["end"](trainer, module)
         self._restore_modes(modes)
         if not trainer.sanity_checking:  # the check's values stay visible in on_sanity_check_end
