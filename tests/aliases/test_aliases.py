@@ -124,6 +124,26 @@ assert lightning.fabric.utilities.rank_zero.rank_zero_only is rank_zero.rank_zer
     assert done.returncode == 0, done.stderr
 
 
+def test_a_logger_for_trainer_and_fabric_has_two_bases(run):
+    done = run(
+        INSTALL
+        + """
+from lightning.fabric.loggers.logger import Logger as Fabric
+from lightning.pytorch.loggers.logger import Logger
+
+class ForFabric(Fabric):
+    name, version = "n", 0
+    def log_metrics(self, metrics, step=None): ...
+    def log_hyperparams(self, params): ...
+
+class ForTrainer(Logger, ForFabric): ...
+
+ForTrainer().finalize("success")
+"""
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_submodules_are_there_without_an_import_of_their_own(run):
     done = run(INSTALL + "import lightning as L\nprint(L.pytorch.callbacks.early_stopping.EarlyStopping.__name__)")
     assert done.stdout == "EarlyStopping\n", done.stderr
@@ -204,7 +224,7 @@ def test_entry_points_that_import_lightning_get_hookbus(run, tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: beeper\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text("[lightning.pytorch.callbacks_factory]\nbeeper = beeper:make\n")
     (site / "beeper.py").write_text(
-        "from lightning.pytorch import Callback\n\n\nclass Beeper(Callback):\n    pass\n\n\ndef make():\n    return [Beeper()]\n"
+        "from lightning.pytorch import Callback\nclass Beeper(Callback): ...\ndef make():\n    return [Beeper()]\n"
     )
     done = run(
         INSTALL

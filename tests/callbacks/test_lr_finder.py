@@ -172,7 +172,8 @@ def test_hyper_parameters_that_are_modules_do_not_matter(tmp_path: Path) -> None
             return torch.optim.SGD(self.parameters(), lr=self.hparams.learning_rate)
 
     torch.manual_seed(1)
-    model, finder = WithPart(torch.nn.Linear(4, 1)), LearningRateFinder(num_training_steps=30)
+    finder = LearningRateFinder(num_training_steps=30, early_stop_threshold=None)
+    model = WithPart(torch.nn.Linear(4, 1))
     run(model, finder, folder=tmp_path)
     assert model.hparams.learning_rate == finder.optimal_lr.suggestion()
     assert not list(tmp_path.glob(".lr_find*"))

@@ -133,9 +133,12 @@ PYTORCH: Final[Table] = {
 #: ``lightning.fabric`` and ``lightning_fabric``: what clients of the Trainer take from there; there is no Fabric.
 FABRIC: Final[Table] = {
     "": {"hookbus": "seed_everything"},
-    "loggers": {"hookbus.loggers": "CSVLogger Logger TensorBoardLogger"},
+    "loggers": {
+        "hookbus.loggers": "CSVLogger TensorBoardLogger",
+        "hookbus.loggers.logger": "Logger=MetricLogger",
+    },
     "loggers.logger": {
-        "hookbus.loggers.logger": "Logger",
+        "hookbus.loggers.logger": "Logger=MetricLogger",
         "hookbus.loggers.rank_zero": "rank_zero_experiment",
     },
     "utilities": {
@@ -148,6 +151,10 @@ FABRIC: Final[Table] = {
     "utilities.apply_func": {"hookbus.engine.device": "move_data_to_device=move_to"},
     "utilities.cloud_io": {"hookbus.aliases.cloud_io": "get_filesystem"},
     "utilities.exceptions": {"hookbus.errors": "MisconfigurationException"},
+    "utilities.logger": {
+        "hookbus.aliases.params": "_flatten_dict=flatten_dict _sanitize_callable_params=sanitize_callable_params",
+        "hookbus.loggers.logger": "_add_prefix=prefixed _convert_params=plain_params",
+    },
     "utilities.rank_zero": {
         "hookbus.aliases.rank_zero": (
             "LightningDeprecationWarning WarningCache _get_rank=rank rank_zero_debug rank_zero_deprecation rank_zero_info "

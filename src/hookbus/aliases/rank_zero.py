@@ -21,29 +21,32 @@ class LightningDeprecationWarning(DeprecationWarning):
     """Lightning's category for what will be removed."""
 
 
-def rank_zero_debug(*args: Any, stacklevel: int = 2, **kwargs: Any) -> None:
+# ``stacklevel`` counts as in Lightning, where two more frames lie between: by default it names the caller.
+
+
+def rank_zero_debug(*args: Any, stacklevel: int = 4, **kwargs: Any) -> None:
     """Log a line of level DEBUG on the first process; arguments as of ``logging.Logger.debug``."""
     if rank_zero_only.rank == 0:
-        _log.debug(*args, stacklevel=stacklevel, **kwargs)
+        _log.debug(*args, stacklevel=max(stacklevel - 2, 1), **kwargs)
 
 
-def rank_zero_info(*args: Any, stacklevel: int = 2, **kwargs: Any) -> None:
+def rank_zero_info(*args: Any, stacklevel: int = 4, **kwargs: Any) -> None:
     """Log a line of level INFO on the first process; arguments as of ``logging.Logger.info``."""
     if rank_zero_only.rank == 0:
-        _log.info(*args, stacklevel=stacklevel, **kwargs)
+        _log.info(*args, stacklevel=max(stacklevel - 2, 1), **kwargs)
 
 
-def rank_zero_warn(message: str | Warning, stacklevel: int = 2, category: type[Warning] = UserWarning) -> None:
+def rank_zero_warn(message: str | Warning, stacklevel: int = 4, category: type[Warning] = UserWarning) -> None:
     """Warn on the first process."""
     if rank_zero_only.rank == 0:
-        warnings.warn(message, category, stacklevel=stacklevel + 1)
+        warnings.warn(message, category, stacklevel=max(stacklevel - 2, 1))
 
 
 def rank_zero_deprecation(
-    message: str | Warning, stacklevel: int = 2, category: type[Warning] = LightningDeprecationWarning
+    message: str | Warning, stacklevel: int = 5, category: type[Warning] = LightningDeprecationWarning
 ) -> None:
     """Warn on the first process that something will be removed."""
-    rank_zero_warn(message, stacklevel + 1, category)
+    rank_zero_warn(message, stacklevel, category)
 
 
 def rank() -> int | None:
@@ -55,17 +58,17 @@ def rank() -> int | None:
 class WarningCache(set[str]):
     """Says each message once; a set of the messages said."""
 
-    def warn(self, message: str, stacklevel: int = 2, **kwargs: Any) -> None:
+    def warn(self, message: str, stacklevel: int = 5, **kwargs: Any) -> None:
         """Warn, unless this was said before."""
         if message not in self:
             self.add(message)
-            rank_zero_warn(message, stacklevel + 1, **kwargs)
+            rank_zero_warn(message, stacklevel, **kwargs)
 
-    def deprecation(self, message: str, stacklevel: int = 2, **kwargs: Any) -> None:
+    def deprecation(self, message: str, stacklevel: int = 6, **kwargs: Any) -> None:
         """Warn that something will be removed, unless this was said before."""
         if message not in self:
             self.add(message)
-            rank_zero_deprecation(message, stacklevel + 1, **kwargs)
+            rank_zero_deprecation(message, stacklevel, **kwargs)
 
     def info(self, message: str, **kwargs: Any) -> None:
         """Log a line, unless this was said before."""

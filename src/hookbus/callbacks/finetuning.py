@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from torch import nn
@@ -11,6 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from hookbus.callback import Callback
+from hookbus.callbacks.made_optimizers import optimizers_in
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
@@ -182,7 +183,7 @@ class BaseFinetuning(Callback):
         answer = yield
         if self._restarting:
             self._restarting = False
-            self._restore(pl_module, list(_optimizers_in(answer)))
+            self._restore(pl_module, list(optimizers_in(answer)))
         return answer
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -356,17 +357,6 @@ class BackboneFinetuning(BaseFinetuning):
         """Go on from there."""
         self.previous_backbone_lr = state_dict["previous_backbone_lr"]
         super().load_state_dict(state_dict)
-
-
-def _optimizers_in(answer: Any) -> Iterator[Any]:
-    """The optimisers in whatever form ``configure_optimizers`` returns them, in order."""
-    if hasattr(answer, "param_groups"):
-        yield answer
-    elif isinstance(answer, Mapping):
-        yield from _optimizers_in(answer.get("optimizer"))
-    elif isinstance(answer, (list, tuple)):
-        for part in answer:
-            yield from _optimizers_in(part)
 
 
 def _frozen_parts(module: nn.Module) -> dict[str, list[str]]:

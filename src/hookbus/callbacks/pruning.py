@@ -218,6 +218,7 @@ class ModelPruning(Callback):
         if self._make_pruning_permanent:
             checkpoint["state_dict"] = made_permanent(checkpoint["state_dict"])
 
+    @hookimpl(tryfirst=True)  # before the weights are loaded
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:

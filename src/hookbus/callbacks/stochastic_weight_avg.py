@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -12,7 +12,9 @@ from torch.optim.swa_utils import SWALR, AveragedModel
 
 from hookbus.callback import Callback
 from hookbus.callbacks.batch_norm import update_batch_norm
+from hookbus.callbacks.made_optimizers import optimizers_in
 from hookbus.errors import MisconfigurationException
+from hookbus.markers import hookimpl
 
 if TYPE_CHECKING:
     from hookbus.hookspecs import types as pl
@@ -91,6 +93,13 @@ class StochasticWeightAveraging(Callback):
     def n_averaged(self) -> int:
         """How many states of the weights are in the average."""
         return 0 if self._average is None else int(self._average.n_averaged)
+
+    @hookimpl(wrapper=True)
+    def configure_optimizers(self) -> Generator[None, Any, Any]:
+        """Take the schedulers away from a run that goes on with SWALR in their place."""
+        answer = yield
+        goes_on = self._loaded is not None and self._loaded["scheduler_state"] is not None
+        return list(optimizers_in(answer)) if goes_on else answer
 
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check the module, and go on where a checkpoint left off."""
@@ -179,7 +188,7 @@ class StochasticWeightAveraging(Callback):
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the state of SWALR from the scheduler that the module makes."""
+        """Take up the state of SWALR from this callback's own, when it is there: in ``on_fit_start``."""
         state = (checkpoint.get("callbacks") or {}).get(self.state_key) or {}
         if trainer.state.fn == "fit" and state.get("scheduler_state") is not None:
             checkpoint["lr_schedulers"] = []

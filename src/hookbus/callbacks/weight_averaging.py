@@ -168,6 +168,7 @@ class WeightAveraging(Callback):
         checkpoint["state_dict"], checkpoint["current_model_state"] = average, trained
         checkpoint["averaging_state"] = {name: value for name, value in state.items() if not name.startswith(_PREFIX)}
 
+    @hookimpl(tryfirst=True)  # before the weights are loaded
     def on_load_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from hookbus.loggers.rank_zero import DummyExperiment
 
 
-class Logger(ABC):
-    """Base class of loggers.
+class MetricLogger(ABC):
+    """What any loop may ask of a logger, with a trainer or without.
 
-    A logger of your own defines ``name``, ``version``, ``log_metrics`` and ``log_hyperparams``, and decorates what
-    writes with ``@rank_zero_only``. The other methods do nothing unless overridden.
+    A class of its own, as Fabric's is in Lightning: packages ship one logger for both, as
+    ``class Mine(Logger, MineForFabric)``, which needs two different bases.
     """
 
     @property
@@ -37,11 +37,6 @@ class Logger(ABC):
     @property
     def log_dir(self) -> str | None:
         """Directory of this version; None if nothing is written on this machine."""
-        return None
-
-    @property
-    def save_dir(self) -> str | None:
-        """Directory given to the logger; None if nothing is written on this machine."""
         return None
 
     @property
@@ -72,7 +67,20 @@ class Logger(ABC):
         """Write what is still in memory and close; ``status`` is "success" or "failed"."""
         self.save()
 
-    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:  # noqa: B027
+
+class Logger(MetricLogger):
+    """Base class of loggers.
+
+    A logger of your own defines ``name``, ``version``, ``log_metrics`` and ``log_hyperparams``, and decorates what
+    writes with ``@rank_zero_only``. The other methods do nothing unless overridden.
+    """
+
+    @property
+    def save_dir(self) -> str | None:
+        """Directory given to the logger; None if nothing is written on this machine."""
+        return None
+
+    def after_save_checkpoint(self, checkpoint_callback: Any) -> None:
         """Called when ``checkpoint_callback`` has saved a checkpoint."""
 
 

@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.callbacks.batch_b import HOOKBUS, RECORDED, agree, observed, resumed_and_not, run, same_weights
+from tests.callbacks.data.scenarios_batch_b import data, net, weights
+from torch.utils.data import DataLoader
+
+from hookbus.callbacks import Callback, EMAWeightAveraging, WeightAveraging
+from hookbus.errors import MisconfigurationException
+
+#: In these cases Lightning's first validations see the weights from before training: it swaps in an average that was
+#: never updated. So many of them are compared with what is right instead.
+FAULTY = {"by epoch": 4, "from an epoch on": 2}
+
+
+def loader() -> Any:
+    return DataLoader(data(8), batch_size=4)
+
+
+class ByEpoch(WeightAveraging):
+    def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
+        return epoch_idx is not None and epoch_idx >= 1
+
+
+def test_weights_and_what_validations_see_are_lightnings(tmp_path: Path) -> None:
+    found, expected = observed("weight_averaging", tmp_path), RECORDED["weight_averaging"]
+    for case, faulty in FAULTY.items():
+        right, wrong = found[case]["seen"][:faulty], expected[case]["seen"][:faulty]
+        assert wrong == [wrong[0]] * faulty
+        assert wrong[0] not in right
+        found[case]["seen"][:faulty] = wrong
+    agree(found, expected)
+
+
+def test_before_the_first_update_validations_see_the_trained_weights(tmp_path: Path) -> None:
+    late, plain = net(HOOKBUS), net(HOOKBUS)
+    options = {"folder": tmp_path, "max_epochs": 2, "val_check_interval": 1, "num_sanity_val_steps": 1}
+    run(late, EMAWeightAveraging(update_starting_at_step=100), val=loader(), **options)
+    run(plain, val=loader(), **options)
+    assert late.seen == plain.seen
+    assert same_weights(late, plain)
+
+
+def test_after_each_validation_training_goes_on_with_the_trained_weights(tmp_path: Path) -> None:
+    def last_step(callback: Callback | None) -> Any:
+        model, seen = net(HOOKBUS), []
+
+        class Seen(Callback):
+            def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+                seen.append(weights(pl_module))
+
+        callbacks = [Seen()] if callback is None else [callback, Seen()]
+        run(model, *callbacks, folder=tmp_path, max_epochs=3, val=[loader(), loader()])
+        return seen
+
+    assert last_step(EMAWeightAveraging(decay=0.5)) == last_step(None)
+
+
+def test_the_modules_own_hook_still_sees_the_average(tmp_path: Path) -> None:
+    def ends(self: Any) -> None:
+        self.at_end = self.head.weight.abs().sum().item()
+
+    model = net(HOOKBUS, on_validation_epoch_end=ends)
+    run(model, EMAWeightAveraging(decay=0.9), folder=tmp_path, max_epochs=2, val=loader())
+    assert model.at_end == model.seen[-1]
+
+
+def test_an_average_takes_one_update_for_each_optimizer_step(tmp_path: Path) -> None:
+    steps: list[int] = []
+
+    class Counting(WeightAveraging):
+        def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
+            steps.extend([] if step_idx is None else [step_idx])
+            return super().should_update(step_idx, epoch_idx)
+
+    model = net(HOOKBUS)
+    model.samples = 28
+    run(model, Counting(), folder=tmp_path, accumulate_grad_batches=3)
+    assert steps == [0, 1, 2]
+
+
+def test_without_averaged_buffers_the_statistics_are_computed_anew(tmp_path: Path) -> None:
+    model = net(HOOKBUS, batch_norm=True)
+    run(model, WeightAveraging(use_buffers=False), folder=tmp_path, max_epochs=2)
+    ours = [model.backbone[1].running_mean.clone(), model.backbone[1].running_var.clone()]
+    torch.optim.swa_utils.update_bn(model.train_dataloader(), model)
+    torch.testing.assert_close(ours, [model.backbone[1].running_mean, model.backbone[1].running_var])
+
+
+@pytest.mark.parametrize(("make", "cut"), [(lambda: EMAWeightAveraging(decay=0.7), 1), (ByEpoch, 0), (ByEpoch, 1)])
+def test_a_resumed_run_ends_with_the_same_weights(make: Any, cut: int, tmp_path: Path) -> None:
+    whole, resumed = resumed_and_not(tmp_path, lambda: net(HOOKBUS, batch_norm=True), make, epochs=4, cut=cut)
+    assert same_weights(whole, resumed)
+
+
+def test_checkpoints_hold_both_and_evaluations_take_the_average(tmp_path: Path) -> None:
+    path = tmp_path / "between.ckpt"
+
+    class Save(Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+            if trainer.global_step == 4:
+                trainer.save_checkpoint(path)
+                self.trained = weights(pl_module)
+
+    model, average, save = net(HOOKBUS), EMAWeightAveraging(decay=0.5), Save()
+    run(model, average, save, folder=tmp_path, max_epochs=1)
+    checkpoint = torch.load(path, weights_only=True)
+    assert {key: value.flatten().tolist() for key, value in checkpoint["current_model_state"].items()} == save.trained
+    assert {key: value.flatten().tolist() for key, value in checkpoint["state_dict"].items()} == weights(model)
+    assert int(checkpoint["averaging_state"]["n_averaged"]) == 4
+    other = net(HOOKBUS)
+    HOOKBUS.trainer(tmp_path, callbacks=[EMAWeightAveraging()]).validate(other, loader(), ckpt_path=path)
+    assert same_weights(other, model)
+
+
+def test_a_checkpoint_that_is_saved_within_a_validation_is_not_mixed_up(tmp_path: Path) -> None:
+    class Save(Callback):
+        def on_validation_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            trainer.save_checkpoint(tmp_path / "within.ckpt")
+            self.average = weights(pl_module)
+
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            self.trained = weights(pl_module)
+
+    save = Save()
+    run(net(HOOKBUS), EMAWeightAveraging(decay=0.5), save, folder=tmp_path, val=loader())
+    checkpoint = torch.load(tmp_path / "within.ckpt", weights_only=True)
+    assert {key: value.flatten().tolist() for key, value in checkpoint["state_dict"].items()} == save.average
+    assert {key: value.flatten().tolist() for key, value in checkpoint["current_model_state"].items()} == save.trained
+
+
+def test_a_checkpoint_from_before_the_first_update_is_a_plain_one(tmp_path: Path) -> None:
+    trainer = run(net(HOOKBUS), EMAWeightAveraging(update_starting_at_step=100), folder=tmp_path)
+    trainer.save_checkpoint(tmp_path / "plain.ckpt")
+    assert "current_model_state" not in torch.load(tmp_path / "plain.ckpt", weights_only=True)
+
+
+def test_an_exception_within_a_validation_brings_the_trained_weights_back(tmp_path: Path) -> None:
+    class Fail(Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+            self.trained = weights(pl_module)
+
+        def on_validation_batch_end(self, *args: Any) -> None:
+            raise ZeroDivisionError
+
+    model, fail = net(HOOKBUS), Fail()
+    with pytest.raises(ZeroDivisionError):
+        run(model, EMAWeightAveraging(decay=0.5), fail, folder=tmp_path, val=loader())
+    assert weights(model) == fail.trained
+
+
+def test_a_trial_run_works(tmp_path: Path) -> None:
+    trainer = run(net(HOOKBUS), WeightAveraging(), folder=tmp_path, fast_dev_run=True, val=loader())
+    assert trainer.global_step == 1
+
+
+@pytest.mark.parametrize(
+    ("make", "reason"),
+    [
+        (lambda: WeightAveraging(decay=0.9), "takes avg_fn and multi_avg_fn, got decay"),
+        (lambda: WeightAveraging(avg_fn=3), "avg_fn must be a function"),
+        (lambda: WeightAveraging(avg_fn=max, multi_avg_fn=max), "two forms of one thing"),
+        (lambda: WeightAveraging(device="moon"), "is no device"),
+        (lambda: EMAWeightAveraging(decay=1.5), "decay must be"),
+        (lambda: EMAWeightAveraging(update_every_n_steps=-1), "update_every_n_steps must be"),
+        (lambda: EMAWeightAveraging(update_starting_at_step=2.5), "update_starting_at_step must be"),
+        (lambda: EMAWeightAveraging(update_starting_at_epoch=True), "update_starting_at_epoch must be"),
+        (lambda: EMAWeightAveraging(avg_fn=max), "does not take avg_fn"),
+    ],
+)
+def test_bad_arguments_are_refused(make: Any, reason: str) -> None:
+    with pytest.raises(MisconfigurationException, match=reason):
+        make()
