@@ -104,6 +104,7 @@ class Bus(pluggy.PluginManager):
         owner: str = "callback",
         source: str = "code",
         implementations: Iterable[Implementation] | None = None,
+        announce: bool = True,
     ) -> str | None:
         """Let ``plugin`` take part, whole or not at all.
 
@@ -113,6 +114,7 @@ class Bus(pluggy.PluginManager):
             owner: its kind, which decides its place: see :data:`hookbus.markers.OWNERS`.
             source: where it came from, for listings.
             implementations: what it implements, if not to be found out by its shape.
+            announce: whether ``on_plugin_registered`` is called.
 
         Returns:
             The name; None if that name is blocked (or ``plugin`` is None).
@@ -148,9 +150,9 @@ class Bus(pluggy.PluginManager):
                 if implementation in unverified:  # replaying a historic call may have brought its specification since
                     validate.check(self, plugin, name, role, [implementation])
                 self._add(registration, implementation)
-            announce: Hook | None = getattr(self.hook, "on_plugin_registered", None)
-            if announce is not None and announce.is_historic():
-                announce.call_historic(kwargs={"plugin": plugin, "name": name})
+            heralds: Hook | None = getattr(self.hook, "on_plugin_registered", None)
+            if announce and heralds is not None and heralds.is_historic():
+                heralds.call_historic(kwargs={"plugin": plugin, "name": name})
         except BaseException:
             self.unregister(plugin, name)
             for new in set(vars(self.hook)) - hooks:

@@ -126,7 +126,7 @@ class Participants:
                     callback.setup(trainer, module, fn.value)
 
         latecomers = Implementation("setup", set_up_latecomers, ())
-        place: dict[str, Any] = {"owner": "default", "source": "trainer", "implementations": [latecomers]}
+        place: dict[str, Any] = {"owner": "default", "implementations": [latecomers], "announce": False}
         with trainer.bus.registered(latecomers, "added in setup", **place):  # after the callbacks, before the module
             trainer.bus.fire.setup(trainer, module, fn.value)
         set_up_latecomers()
