@@ -15,6 +15,9 @@ PROJECT: Final = "hookbus"
 #: Who may own an implementation, in the order in which they are called unless a spec says otherwise.
 OWNERS: Final = ("callback", "plugin", "default", "module", "datamodule")
 
+#: What a run may be doing while a tap fires: training, validation (also as sanity check), test, prediction.
+PHASES: Final = ("train", "val", "sanity", "test", "predict")
+
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 
@@ -29,6 +32,7 @@ class HookspecOptions(TypedDict):
     collect_errors: bool
     owners: tuple[str, ...]
     native_only: bool
+    tap: bool
 
 
 class HookimplOptions(TypedDict, total=False):
@@ -47,6 +51,10 @@ class HookimplOptions(TypedDict, total=False):
     once: bool
     when: Callable[..., object] | None
     rank_zero: bool
+    modules: tuple[Any, ...] | None
+    types: tuple[type, ...] | None
+    phases: frozenset[str] | None
+    edits: bool
 
 
 @overload
@@ -62,6 +70,7 @@ def hookspec(
     collect_errors: bool = ...,
     owners: tuple[str, ...] = ...,
     native_only: bool = ...,
+    tap: bool = ...,
 ) -> Callable[[_F], _F]: ...
 def hookspec(
     function: _F | None = None,
@@ -74,6 +83,7 @@ def hookspec(
     collect_errors: bool = False,
     owners: tuple[str, ...] = OWNERS,
     native_only: bool = False,
+    tap: bool = False,
 ) -> _F | Callable[[_F], _F]:
     """Declare a lifecycle point.
 
@@ -89,6 +99,8 @@ def hookspec(
         owners: the order among kinds of owners (see :data:`OWNERS`) for this hook.
         native_only: a Lightning-style ``Callback`` method of this name implements the hook only if it is marked with
             ``@hookimpl``; for lifecycle points that Lightning does not have.
+        tap: a point inside the network: :mod:`hookbus.taps` calls its implementations module by module, and the options
+            ``modules``, ``types``, ``phases`` and ``edits`` of ``hookimpl`` have a meaning for it.
 
     Raises:
         ValueError: for combinations that have no meaning (historic with firstresult or fold, fold with firstresult).
@@ -110,6 +122,7 @@ def hookspec(
             "collect_errors": collect_errors,
             "owners": owners,
             "native_only": native_only,
+            "tap": tap,
         }
         setattr(func, f"{PROJECT}_spec", options)
         return func
@@ -135,6 +148,10 @@ def hookimpl(
     once: bool = ...,
     when: Callable[..., object] | None = ...,
     rank_zero: bool = ...,
+    modules: str | Collection[str] | None = ...,
+    types: type | Collection[type] | None = ...,
+    phases: str | Collection[str] | None = ...,
+    edits: bool = ...,
 ) -> Callable[[_F], _F]: ...
 def hookimpl(
     function: _F | None = None,
@@ -152,6 +169,10 @@ def hookimpl(
     once: bool = False,
     when: Callable[..., object] | None = None,
     rank_zero: bool = False,
+    modules: str | Collection[str] | None = None,
+    types: type | Collection[type] | None = None,
+    phases: str | Collection[str] | None = None,
+    edits: bool = False,
 ) -> _F | Callable[[_F], _F]:
     """Mark a function as the implementation of the hook of the same name.
 
@@ -174,9 +195,15 @@ def hookimpl(
         once: run at the first call that the other filters let through, and never again.
         when: run when this predicate is true; it names the hook's arguments that it wants, as an implementation does.
         rank_zero: run on the process of global rank 0 only.
+        modules: for taps: the modules of the network, by name or pattern: ``"encoder.layers.*.mlp"``; None for all.
+        types: for taps: their classes.
+        phases: for taps: some of :data:`PHASES`; None for all.
+        edits: for taps: what the implementation returns takes the place of what it was given.
+
+    For taps ``every``, ``at`` and ``once`` count optimiser steps (batches, in an evaluation), not calls.
 
     Raises:
-        ValueError: ``every`` or ``at`` below 1, or options that exclude each other.
+        ValueError: ``every`` or ``at`` below 1, an unknown phase, or options that exclude each other.
 
     Example:
         >>> from hookbus import hookimpl
@@ -194,6 +221,9 @@ def hookimpl(
         raise ValueError("wrapper and hookwrapper are two forms of one thing: use wrapper=True alone")
     if tryfirst and trylast:
         raise ValueError("tryfirst and trylast exclude each other")
+    wanted = None if phases is None else frozenset([phases] if isinstance(phases, str) else phases)
+    if wanted is not None and not wanted <= set(PHASES):
+        raise ValueError(f"phases must be some of {', '.join(PHASES)}; got {phases!r}")
 
     def mark(func: _F) -> _F:
         options: HookimplOptions = {
@@ -210,6 +240,10 @@ def hookimpl(
             "once": once,
             "when": when,
             "rank_zero": rank_zero,
+            "modules": None if modules is None else (modules,) if isinstance(modules, str) else tuple(modules),
+            "types": None if types is None else (types,) if isinstance(types, type) else tuple(types),
+            "phases": wanted,
+            "edits": edits,
         }
         setattr(func, f"{PROJECT}_impl", options)
         return func

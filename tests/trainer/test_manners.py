@@ -356,8 +356,8 @@ def test_fit_without_data_says_what_to_pass():
 
 
 def test_an_empty_loader_is_said_and_nothing_is_trained():
+    run = trainer()
     with pytest.warns(UserWarning, match="train_dataloader is empty: expected at least one batch"):
-        run = trainer()
         run.fit(Module(), DataLoader(torch.ones(0, 2)))
     assert run.global_step == 0
 

@@ -238,7 +238,9 @@ def test_an_installed_factory_fills_the_list_of_callbacks(tmp_path, make_distrib
         "import hookbus\nclass Mine(hookbus.Callback):\n    def on_train_start(self, trainer, pl_module):\n"
         "        trainer.seen = True\ndef make():\n    return (Mine() for _ in range(1))\n"
     )
-    make_distribution("any", "1", {"lightning.pytorch.callbacks_factory": {"mine": "minefactory:make"}}, {"minefactory": source})
+    make_distribution(
+        "any", "1", {"lightning.pytorch.callbacks_factory": {"mine": "minefactory:make"}}, {"minefactory": source}
+    )
     run = trainer(tmp_path)
     assert [type(callback).__name__ for callback in run.callbacks] == ["Mine"]
     run.fit(Module(), numbers(1))
@@ -251,7 +253,9 @@ def test_an_installed_factory_fills_the_list_of_callbacks(tmp_path, make_distrib
 
 
 def test_a_broken_plugin_does_not_break_a_run_unless_strict(tmp_path, make_distribution):
-    make_distribution("any", "3", {"hookbus": {"bad": "badplugin"}}, {"badplugin": "raise ImportError('no such thing')"})
+    make_distribution(
+        "any", "3", {"hookbus": {"bad": "badplugin"}}, {"badplugin": "raise ImportError('no such thing')"}
+    )
     with pytest.warns(UserWarning, match="bad.*any 3.*no such thing"):
         trainer(tmp_path).fit(Module(), numbers(1))
     with pytest.raises(RuntimeError, match="bad"):

@@ -12,7 +12,7 @@ import pluggy
 
 from hookbus.bus import copying, plain, validate
 from hookbus.bus.errors import EarlierError, RegistrationError, UnknownHookError
-from hookbus.bus.filters import filtered
+from hookbus.bus.filters import FILTERS, filtered
 from hookbus.bus.guard import guarded
 from hookbus.bus.hook import Fire, Hook
 from hookbus.bus.order import Position, Ranked
@@ -417,10 +417,10 @@ class Bus(pluggy.PluginManager):
         called, watched = read, registration.role == "monitor"
         if watched and read.options.get("when") is None:  # inside its filter, so that calls that are not due cost nothing
             called, watched = self._guarded(called, registration), False
-        called, gate = filtered(called, self._rank)
+        hook = self._hook(read.hook)
+        called, gate = filtered(called, self._rank, ("when",) if hook.is_tap else FILTERS)
         if watched:  # its predicate is the monitor's own code too
             called = self._guarded(called, registration)
-        hook = self._hook(read.hook)
         entry = Entry(read, called, plain.hookimpl_of(registration.plugin, registration.name, called), gate)
         self._entries[entry.impl] = entry
         registration.entries.append(entry)
@@ -429,7 +429,8 @@ class Bus(pluggy.PluginManager):
         hook._add_hookimpl(entry.impl)
 
     def _guarded(self, implementation: Implementation, registration: Registration) -> Implementation:
-        return guarded(implementation, lambda hook, error: self._report(registration, hook, error))
+        draws = getattr(registration.plugin, "draws_random", True) is not False
+        return guarded(implementation, lambda hook, error: self._report(registration, hook, error), draws=draws)
 
     def _hook(self, name: str) -> Hook:
         """The hook of this name, made if it is the first time that anybody speaks of it."""

@@ -6,12 +6,15 @@ pays nothing for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from typing import Any
 
 from hookbus.dialects import Implementation
 from hookbus.dialects.native import argument_names
 from hookbus.markers import HookimplOptions
+
+#: The options that make a filter.
+FILTERS = ("every", "at", "once", "when", "rank_zero")
 
 
 class Filter:
@@ -53,12 +56,21 @@ class Filter:
         self.calls, self.done = int(state["calls"]), bool(state["done"])
 
 
-def filtered(implementation: Implementation, rank: Callable[[], int]) -> tuple[Implementation, Filter | None]:
-    """``implementation`` with its filters around it, and the filter; unchanged, with None, if it has none."""
+def filtered(
+    implementation: Implementation, rank: Callable[[], int], heeded: Collection[str] = FILTERS
+) -> tuple[Implementation, Filter | None]:
+    """``implementation`` with its filters around it, and the filter; unchanged, with None, if it has none.
+
+    Args:
+        implementation: with its options.
+        rank: gives the global rank of this process.
+        heeded: the filters that count here; the others are left to whoever calls.
+    """
     options = implementation.options
-    if not any(options.get(key) for key in ("every", "at", "once", "when", "rank_zero")):
+    asked = HookimplOptions(**{key: value for key, value in options.items() if key in heeded})  # type: ignore[typeddict-item]
+    if not any(asked.values()):
         return implementation, None
-    gate = Filter(options, rank)
+    gate = Filter(asked, rank)
     function, count = implementation.function, len(implementation.args)
     predicate, args = options.get("when"), implementation.args
     if predicate is None:

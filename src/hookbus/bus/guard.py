@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from hookbus.bus.streams import Snapshot
+from hookbus.bus.streams import GradMode, Snapshot
 from hookbus.dialects import Implementation
 from hookbus.errors import MisconfigurationException
 
@@ -48,17 +48,22 @@ def undisturbed() -> Generator[None, None, None]:
         snapshot.restore()
 
 
-def guarded(implementation: Implementation, on_error: Callable[[str, Exception], None]) -> Implementation:
+def guarded(
+    implementation: Implementation, on_error: Callable[[str, Exception], None], *, draws: bool = True
+) -> Implementation:
     """A monitor's implementation that can neither disturb nor end the run.
 
     Args:
         implementation: of a plugin whose role is monitor; no wrapper (see :func:`refusal`).
         on_error: told of the hook and of what was raised.
+        draws: whether it may draw random numbers. A monitor that is called for every module of a network and declares
+            ``draws_random = False`` is spared the microseconds that keeping the streams costs.
     """
     function, hook = implementation.function, implementation.hook
+    keep = Snapshot if draws else GradMode
 
     def watched(*args: Any, **kwargs: Any) -> None:
-        snapshot = Snapshot()
+        snapshot = keep()
         try:
             function(*args, **kwargs)
         except MisconfigurationException as error:
@@ -75,6 +80,11 @@ def guarded(implementation: Implementation, on_error: Callable[[str, Exception],
 
 def refusal(implementation: Implementation) -> str | None:
     """Why a monitor may not have this implementation; None if it may."""
+    if implementation.options.get("edits"):
+        return (
+            f"a monitor cannot edit what passes {implementation.hook!r} ({implementation.location}); declare "
+            "role = 'mutator', or drop edits=True"
+        )
     if not implementation.wrapper:
         return None
     return (

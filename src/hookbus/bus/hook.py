@@ -37,7 +37,11 @@ class Fire:
 
 
 class Hook(pluggy.HookCaller):
-    """All implementations of one hook, in call order."""
+    """All implementations of one hook, in call order.
+
+    Attributes:
+        watchers: called, without arguments, whenever the implementations or the way to call them have changed.
+    """
 
     def __init__(self, name: str, bus: Bus) -> None:
         super().__init__(name, bus._hookexec)
@@ -51,6 +55,7 @@ class Hook(pluggy.HookCaller):
         self._defaults: dict[str, object] = {}
         self._old_style = False
         self._direct: types.FunctionType | None = None
+        self.watchers: list[Callable[[], None]] = []
 
     def set_specification(self, specmodule_or_class: Any, spec_opts: pluggy.HookspecOpts) -> None:
         """Take a specification, from which the compiled function gets its signature.
@@ -82,6 +87,15 @@ class Hook(pluggy.HookCaller):
     def spec_options(self) -> Mapping[str, Any]:
         """The options of the specification, empty without one."""
         return {} if self.spec is None else cast(Mapping[str, Any], self.spec.opts)
+
+    @property
+    def is_tap(self) -> bool:
+        """Whether this is a point inside the network, whose implementations :mod:`hookbus.taps` calls one by one."""
+        return bool(self.spec_options.get("tap"))
+
+    def calls(self) -> list[tuple[dispatch.Call, Ranked]]:
+        """What a call of this hook runs, in order: for those who decide for each implementation whether to call it."""
+        return [(self._call(entry), entry) for entry in self.entries()]
 
     def __call__(self, **kwargs: object) -> Any:
         """Call the hook with keyword arguments; see :class:`Fire` for the faster way.
@@ -175,6 +189,8 @@ class Hook(pluggy.HookCaller):
         self._direct = None if self._old_style or self.is_historic() else self._fire
         if self._fire is not None and self._stub is not None:
             self._fire.__code__ = self._stub
+        for tell in tuple(self.watchers):
+            tell()
 
     def entries(self) -> list[Ranked]:
         """The implementations in call order."""

@@ -139,6 +139,14 @@ def flags(implementation: Implementation) -> tuple[str, ...]:
         words.append("at=" + ",".join(map(str, sorted(options["at"] or ()))))
     if options.get("when"):
         words.append(f"when={flag_name(options['when'])}")
+    if options.get("modules"):
+        words.append("modules=" + ",".join(map(str, options["modules"] or ())))
+    if options.get("types"):
+        words.append("types=" + ",".join(kind.__name__ for kind in options["types"] or ()))
+    if options.get("phases"):
+        words.append("phases=" + ",".join(sorted(options["phases"] or ())))
+    if options.get("edits"):
+        words.append("edits")
     return tuple(words)
 
 

@@ -174,9 +174,21 @@ def _against_spec(hook: Hook, plugin: str, implementation: Implementation) -> li
             f"{where}: Declared as wrapper=True or hookwrapper=True but function is not a generator function: "
             "it needs one `yield`, where the other implementations run"
         )
+    found += _tap_problems(hook, where, implementation)
     if implementation.wrapper and hook.is_historic():
         found.append(f"{where}: a historic hook is incompatible with wrapper/hookwrapper: nothing waits at its calls")
     return found
+
+
+def _tap_problems(hook: Hook, where: str, implementation: Implementation) -> list[str]:
+    """What is wrong with the options of taps, or with an implementation of a tap."""
+    options = implementation.options
+    if not hook.is_tap:
+        given = [f"{word}=" for word in ("modules", "types", "phases", "edits") if options.get(word)]
+        return [f"{where}: {', '.join(given)} has a meaning for hooks inside the network only"] if given else []
+    if implementation.wrapper:
+        return [f"{where}: a hook inside the network cannot be wrapped; use edits=True to change what it is given"]
+    return []
 
 
 def _required_keyword_only(implementation: Implementation) -> str:

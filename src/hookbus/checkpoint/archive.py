@@ -11,7 +11,6 @@ Nothing here needs torch.
 from __future__ import annotations
 
 import hashlib
-
 import mmap
 import os
 import struct

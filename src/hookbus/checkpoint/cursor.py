@@ -68,14 +68,17 @@ class Cursor:
             policy: what to do with batches that were seen already.
 
         Raises:
-            MisconfigurationException: the loader is of another kind than then, or ``policy`` forbids what is needed.
+            MisconfigurationException: ``policy`` forbids what is needed.
         """
         self._start, self._position = state.get("start"), state["position"]
-        if state["kind"] != self.kind and state["kind"] != "unknown":
-            raise MisconfigurationException(
+        if state["kind"] not in (self.kind, "unknown"):
+            warnings.warn(
                 f"the checkpoint was saved inside an epoch over {_WORDS[state['kind']]}, and the training data now is "
-                f"{_WORDS[self.kind]} ({type(self._loader).__name__}); give the same data, or start at the end of an epoch"
+                f"{_WORDS[self.kind]} ({type(self._loader).__name__}): {self._position} batches are left out, which may be others "
+                "than those that were seen",
+                stacklevel=2,
             )
+            state = {"kind": "unknown", "position": self._position}
         return self._counted(self._opened(state, policy), state.get("ahead"))
 
     @property
@@ -93,12 +96,14 @@ class Cursor:
 
     def _beginning(self) -> dict[str, Any] | None:
         """What determines the iteration that is about to begin."""
-        kind = self.kind
-        if kind in ("indexed", "replayed"):
-            sampler = _sampler(self._loader)
-            own = sampler.state_dict() if _is_stateful(sampler) else None
-            return {"rng": rng.capture(cuda=False), "streams": streams(self._loader), "sampler": own}
-        return None
+        if self.kind not in ("indexed", "replayed"):
+            return None
+        sampler, now = _sampler(self._loader), rng.capture(cuda=False)
+        own = sampler.state_dict() if _is_stateful(sampler) else None
+        start = {"rng": now, "streams": streams(self._loader), "sampler": own}
+        if is_warm(self._loader):
+            start["first"] = now
+        return start
 
     def _state(self) -> dict[str, Any]:
         kind = self.kind
@@ -119,6 +124,10 @@ class Cursor:
             iterator: of batches.
             ahead: the random streams with which the first batch was fetched, if that was before the run came to it.
         """
+        start = self._start
+        if start is not None and "first" not in start and not getattr(self._loader, "num_workers", 0):
+            # Building the iterator drew a seed; other loaders may have drawn since; now samplers and datasets begin.
+            start["first"] = rng.capture(cuda=False)
         if not self._ahead:
             for batch in iterator:
                 self._position += 1
@@ -145,37 +154,37 @@ class Cursor:
         """An iterator that stands behind the batches that were seen."""
         position, kind, loader = state["position"], self.kind, self._loader
         if kind == "combined":
-            return iter(
-                _with_leaves(
-                    loader, [_resumed(*pair, policy) for pair in zip(self._leaves, state["leaves"], strict=True)]
-                )
-            )
+            states = state.get("leaves") or [{"kind": "unknown", "position": position}] * len(self._leaves)
+            openers = [_resumed(leaf, one, policy) for leaf, one in zip(self._leaves, states, strict=True)]
+            return iter(_with_leaves(loader, openers))
         if kind == "sequence":
             return itertools.islice(iter(loader), position, None)
-        if kind == "stateful":
-            loader.load_state_dict(state["loader"])
-            with rng.isolated():
-                return iter(loader)
-        if kind == "stateful dataset":
-            loader.dataset.load_state_dict(state["dataset"])
-            with rng.isolated():
-                return iter(loader)
-        start = state.get("start") or {}
-        now = streams(loader)
-        if getattr(loader, "_iterator", None) is not None:
-            loader._iterator = None  # persistent workers of an earlier fit hold samplers and streams of then
+        start, now = state.get("start") or {}, streams(loader)
         with rng.isolated(start.get("rng")):
-            set_streams(loader, start.get("streams", {}))
-            if start.get("sampler") is not None:
-                _sampler(loader).load_state_dict(start["sampler"])
-            if kind == "indexed" and policy != "replay":
-                iterator = _skipping(loader, position)
+            if kind == "stateful" and "loader" in state:
+                loader.load_state_dict(state["loader"])
+                iterator = iter(loader)
+            elif kind == "stateful dataset" and "dataset" in state:
+                loader.dataset.load_state_dict(state["dataset"])
+                iterator = iter(loader)
             else:
-                iterator = self._replayed(position, policy)
+                iterator = self._drawn_again(start, position, policy)
         set_streams(loader, now)
         return iterator
 
-    def _replayed(self, position: int, policy: Policy) -> Iterator[Any]:
+    def _drawn_again(self, start: dict[str, Any], position: int, policy: Policy) -> Iterator[Any]:
+        """The iterator that began with ``start``, behind its first batches."""
+        loader = self._loader
+        set_streams(loader, start.get("streams", {}))
+        if start.get("sampler") is not None:
+            _sampler(loader).load_state_dict(start["sampler"])
+        if getattr(loader, "_iterator", None) is not None:
+            loader._iterator = None  # persistent workers of an earlier fit hold samplers and streams of then
+        if self.kind == "indexed" and policy != "replay":
+            return _skipping(loader, position, start.get("first"))
+        return self._replayed(position, policy, start.get("first"))
+
+    def _replayed(self, position: int, policy: Policy, first: dict[str, Any] | None) -> Iterator[Any]:
         loader = self._loader
         if policy == "refuse":
             raise MisconfigurationException(
@@ -183,13 +192,15 @@ class Cursor:
                 f"({_WORDS['replayed']}, {type(loader).__name__}) can get there only by loading them again; use 'replay', "
                 "give the data a state_dict, or resume from the end of an epoch"
             )
-        if self.kind == "replayed":
+        if self.kind != "indexed":
             warnings.warn(
                 f"the training data ({type(loader).__name__}) has no state and cannot be indexed: the {position} batches of this "
                 "epoch that were seen already are loaded again and dropped (resume_data='refuse' refuses instead)",
                 stacklevel=2,
             )
         iterator = iter(loader)
+        if first is not None and not getattr(loader, "num_workers", 0):
+            rng.restore(first)
         for _ in range(position):
             next(iterator, None)
         return iterator
@@ -222,6 +233,11 @@ def _is_stateful(value: Any) -> bool:
 
 
 # -- collections of loaders ----------------------------------------------------------------------------------------------
+
+
+def leaves_of(loader: Any) -> list[Any]:
+    """The loaders in a CombinedLoader; in any other the loader itself."""
+    return _leaves(loader) or [loader]
 
 
 def _leaves(loader: Any) -> list[Any]:
@@ -274,13 +290,33 @@ def _sampler(loader: Any) -> Any:
     return getattr(batch_sampler, "sampler", None) or getattr(loader, "sampler", None)
 
 
-def _skipping(loader: Any, count: int) -> Iterator[Any]:
-    """An iterator over a DataLoader of indexed data that does not load its first ``count`` batches."""
+def is_warm(loader: Any) -> bool:
+    """Whether persistent workers are waiting, so that beginning an iteration draws no seed for them."""
+    return isinstance(loader, DataLoader) and loader.persistent_workers and getattr(loader, "_iterator", None) is not None
+
+
+def warm_up(loader: Any) -> None:
+    """Start persistent workers, drawing nothing."""
+    if isinstance(loader, DataLoader) and loader.persistent_workers and not is_warm(loader) and not _is_stateful(loader):
+        now = streams(loader)
+        with rng.isolated():
+            iter(loader)
+        set_streams(loader, now)
+
+
+def _skipping(loader: Any, count: int, first: dict[str, Any] | None) -> Iterator[Any]:
+    """An iterator over a DataLoader of indexed data that does not load its first ``count`` batches.
+
+    Args:
+        loader: the DataLoader.
+        count: how many.
+        first: the random streams when its sampler was first asked; None if they are those after the loader's own draw.
+    """
     name = "sampler" if loader.batch_sampler is None else "batch_sampler"
     original = loader.__dict__[name]
     # Through the dictionary: the class forbids to set it, as workers may have been started with another one. Here none
     # have, and persistent ones go on with an object that skips once and then is like the original.
-    skipping = loader.__dict__[name] = _SkipOnce(original, count)
+    skipping = loader.__dict__[name] = _SkipOnce(original, count, first)
     try:
         iterator = iter(loader)
     finally:
@@ -295,14 +331,17 @@ class _SkipOnce:
     They are drawn when the first one is asked for, or by :meth:`skip`: the loader draws a seed of its own before that.
     """
 
-    def __init__(self, sampler: Any, count: int) -> None:
+    def __init__(self, sampler: Any, count: int, first: dict[str, Any] | None) -> None:
         self._sampler = sampler
         self._count = count
+        self._first = first
         self._iterator: Iterator[Any] = iter(())
 
     def skip(self) -> None:
         """Draw the elements that are to be left out, if they have not been."""
         count, self._count = self._count, 0
+        if count and self._first is not None:
+            rng.restore(self._first)
         for _ in range(count):
             next(self._iterator, None)
 

@@ -112,7 +112,6 @@ def as_plain(state: Any) -> Any:
 
 
 def _with_arrays(state: Any) -> Any:
-    import numpy
 
     if isinstance(state, dict):
         if _ARRAY in state:

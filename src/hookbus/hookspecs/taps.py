@@ -1,17 +1,21 @@
 """Taps: PyTorch's own module, tensor and optimizer hooks, delivered on the bus.
 
-Nothing is installed on the model while nobody subscribes. Each tap gets one ``event`` that says what happened where:
+Nothing is installed on the model while nobody subscribes. ``@hookimpl(modules="encoder.layers.*.mlp", every=100)``
+says where in the network and how often; :mod:`hookbus.taps` has the rest. Each tap gets one ``event`` that says what
+happened where:
 
     name, aliases, module, kind     which module, under which names
     args, kwargs, output            what went in and came out of a forward pass
     grad, path                      a gradient, and where in a nested output or input it belongs
+    parameter, exception            of the taps of parameters and of errors
     call_index                      number of this call of the module within one forward pass, from 0
     step, micro_step, epoch, phase  when: optimizer step, batch in the window, epoch, train/val/sanity/predict
     grad_enabled, inference         the autograd mode
     recompute                       whether activation checkpointing runs this forward again
     rank, device, dtype, amp_scale  where, in which type, and the loss scale of mixed precision
 
-Tensors in an event are live: an in-place operation that follows changes them, so clone what is kept.
+Tensors in an event are live: an in-place operation that follows changes them, so clone what is kept. Implementations
+run without gradients and return None, unless they are marked ``edits=True``.
 """
 
 from __future__ import annotations
@@ -22,7 +26,7 @@ from hookbus.hookspecs.types import LightningModule, Optimizer, TapEvent, Traine
 from hookbus.markers import hookspec
 
 
-@hookspec(native_only=True)
+@hookspec(native_only=True, tap=True)
 def on_module_forward_pre(event: TapEvent) -> Any:
     """A module inside the network is about to be called.
 
@@ -32,11 +36,12 @@ def on_module_forward_pre(event: TapEvent) -> Any:
         event: ``args`` and ``kwargs`` are what the module is called with.
 
     Returns:
-        None to observe; an editing tap returns the replacement of the arguments.
+        None to leave the arguments as they are. An implementation with ``edits=True`` may return a tuple of positional
+        arguments, or ``hookbus.taps.Replace(args=…, kwargs=…)``.
     """
 
 
-@hookspec(native_only=True)
+@hookspec(native_only=True, tap=True)
 def on_module_forward(event: TapEvent) -> Any:
     """A module inside the network has been called: the place for activations.
 
@@ -46,11 +51,12 @@ def on_module_forward(event: TapEvent) -> Any:
         event: ``output`` is what the module returned, in whatever structure; ``args`` and ``kwargs`` what it was given.
 
     Returns:
-        None to observe; an editing tap returns the replacement of the output.
+        None to leave the output as it is. An implementation with ``edits=True`` may return another one, of the same
+        structure, shapes, dtypes and devices.
     """
 
 
-@hookspec(native_only=True)
+@hookspec(native_only=True, tap=True)
 def on_module_forward_error(event: TapEvent) -> None:
     """A module inside the network raised.
 
@@ -58,11 +64,11 @@ def on_module_forward_error(event: TapEvent) -> None:
     the layer and the shapes that led to an error.
 
     Args:
-        event: as for ``on_module_forward``, without an output.
+        event: as for ``on_module_forward``, with ``exception`` and without an output.
     """
 
 
-@hookspec(native_only=True)
+@hookspec(native_only=True, tap=True)
 def on_module_grad_output(event: TapEvent) -> Any:
     """The gradient of the loss with respect to a tensor that a module returned is known.
 
@@ -74,26 +80,29 @@ def on_module_grad_output(event: TapEvent) -> Any:
             ``path`` says where the tensor stands in the output.
 
     Returns:
-        None to observe; an editing tap returns the gradient to go on with, of the same shape.
+        None to leave it as it is. An implementation with ``edits=True`` may return the gradient to go on with, of the
+        same shape.
     """
 
 
-@hookspec(native_only=True)
+@hookspec(native_only=True, tap=True)
 def on_module_grad_input(event: TapEvent) -> Any:
     """The gradient of the loss with respect to a tensor that a module was given is known.
 
     Called during the backward pass, once for each input tensor that requires a gradient; never for a module whose
-    inputs need none, such as the first layer.
+    inputs need none, such as the first layer. It is the gradient of the tensor, with what all of its users contribute;
+    an implementation with ``edits=True`` gets and edits the contribution of this module alone.
 
     Args:
         event: ``grad`` has the shape of the tensor; ``path`` says where it stands among the arguments.
 
     Returns:
-        None to observe; an editing tap returns the gradient to go on with, of the same shape.
+        None to leave it as it is. An implementation with ``edits=True`` may return the gradient to go on with, of the
+        same shape.
     """
 
 
-@hookspec(native_only=True)
+@hookspec(native_only=True, tap=True)
 def on_parameter_grad(event: TapEvent) -> None:
     """A gradient has been added to a parameter's ``.grad``.
 
@@ -103,7 +112,7 @@ def on_parameter_grad(event: TapEvent) -> None:
     statistics use ``on_before_optimizer_step``.
 
     Args:
-        event: ``name`` and ``grad`` are the parameter's.
+        event: ``parameter`` and ``grad`` are the parameter's, ``name`` is its name, ``module`` the module that owns it.
     """
 
 

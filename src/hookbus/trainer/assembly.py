@@ -60,7 +60,7 @@ def refuse_unknown(config: dict[str, Any], arguments: Iterable[str]) -> None:
         )
 
 
-def refuse_unsupported(strategy: Any, num_nodes: int, profiler: Any, sync_batchnorm: bool) -> None:
+def refuse_unsupported(strategy: Any, num_nodes: int, sync_batchnorm: bool) -> None:
     """Arguments that have a meaning in Lightning but none here yet are refused, never ignored.
 
     Raises:
@@ -70,10 +70,6 @@ def refuse_unsupported(strategy: Any, num_nodes: int, profiler: Any, sync_batchn
         raise MisconfigurationException(f"strategy={strategy!r} is not supported yet: use 'auto' (one device)")
     if num_nodes != 1:
         raise MisconfigurationException(f"num_nodes={num_nodes} is not supported yet: training runs on one device")
-    if profiler is not None:
-        raise MisconfigurationException(
-            "profiler is not supported yet; `with trainer.bus.timed() as timing:` times every implementation"
-        )
     if sync_batchnorm:
         raise MisconfigurationException(
             "sync_batchnorm has no meaning on one device; convert the module by hand if needed"

@@ -265,8 +265,12 @@ class NumberSeries(Series):
         total = None if self._total is None else self._total.clone()
         reduced = None if self._reduced is None else self._reduced.clone()
         return {
-            **{"last": last, "number": self._number, "total": total, "weight": self._weight},
-            **{"reduced": reduced, "over": self.over},
+            "last": last,
+            "number": self._number,
+            "total": total,
+            "weight": self._weight,
+            "reduced": reduced,
+            "over": self.over,
         }
 
     def load(self, state: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from hookbus.checkpoint import rng
-from hookbus.checkpoint.cursor import Cursor, set_streams, streams
+from hookbus.checkpoint.cursor import Cursor, is_warm, leaves_of, set_streams, streams, warm_up
 from hookbus.trainer.data import batches, length
 
 if TYPE_CHECKING:
@@ -55,8 +55,8 @@ class Place:
             "data": {
                 "iteration": self._place_in_data(),
                 "num_batches": trainer.num_training_batches,
-                "streams": streams(loop.loaders.loaders[0]) if loop.loaders else {},
-                "val_streams": [streams(loader) for loader in self._val_loaders()],
+                "streams": [streams(loader) for loader in self._loaders()],
+                "warm": [[is_warm(leaf) for leaf in leaves_of(loader)] for loader in self._loaders()],
                 "loading": self._loading,
             },
             "metrics": trainer._metrics.state_dict(),
@@ -86,9 +86,10 @@ class Place:
             return {}
         return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
 
-    def _val_loaders(self) -> list[Any]:
-        loaders = self._trainer.fit_loop.val_loop.loaders
-        return loaders.loaders if loaders else []
+    def _loaders(self) -> list[Any]:
+        """The training loader and those of the validation, as far as they were asked for."""
+        loop = self._trainer.fit_loop
+        return [loader for loaders in (loop.loaders, loop.val_loop.loaders) if loaders for loader in loaders.loaders]
 
     # -- taken up ------------------------------------------------------------------------------------------------------
 
@@ -136,10 +137,11 @@ class Place:
                 f"{trainer.num_training_batches}: the rest of this epoch is not the one that was interrupted",
                 stacklevel=2,
             )
-        if trainer.fit_loop.loaders:
-            set_streams(trainer.fit_loop.loaders.loaders[0], data["streams"])
-        for loader, state in zip(self._val_loaders(), data["val_streams"], strict=False):
+        for loader, state, warm in zip(self._loaders(), data["streams"], data["warm"], strict=False):
             set_streams(loader, state)
+            for leaf, one in zip(leaves_of(loader), warm, strict=False):
+                if one:
+                    warm_up(leaf)
         rng.restore(saved["rng"])
 
     # -- while training --------------------------------------------------------------------------------------------------

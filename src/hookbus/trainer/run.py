@@ -51,6 +51,7 @@ def run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weight
     try:
         with ExitStack() as around:
             around.enter_context(sigterm_noticed(trainer))
+            around.enter_context(trainer._profiled())
             if trainer.settings.detect_anomaly:
                 around.enter_context(torch.autograd.set_detect_anomaly(True))
             result = _run(trainer, body, ckpt_path, weights_only)

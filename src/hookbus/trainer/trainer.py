@@ -30,6 +30,7 @@ from hookbus.trainer.metrics import MetricStore
 from hookbus.trainer.outlets import Outlets, print_results
 from hookbus.trainer.participants import Participants, adopt_discovered, data_of, module_of
 from hookbus.trainer.predict import PredictionLoop
+from hookbus.trainer.profiling import make_profiler
 from hookbus.trainer.progress import Progress
 from hookbus.trainer.rehearsal import Rehearsal, rehearsal, reload_data
 from hookbus.trainer.run import run
@@ -122,7 +123,7 @@ class Trainer(TrainerView):
     def _build(self, config: dict[str, Any]) -> None:
         """Make the parts that the arguments mean, as plugins may have changed them."""
         self.settings = check({name: config[name] for name in SETTINGS})
-        refuse_unsupported(config["strategy"], config["num_nodes"], config["profiler"], config["sync_batchnorm"])
+        refuse_unsupported(config["strategy"], config["num_nodes"], config["sync_batchnorm"])
         self.state = TrainerState()
         self.progress = Progress()
         self.control = Control()
@@ -132,6 +133,7 @@ class Trainer(TrainerView):
         self.strategy = SingleDeviceStrategy(device)
         self._precision: Any = make_precision(config["precision"] or "32-true", device)
         configure_torch(self.settings.deterministic, self.settings.benchmark)
+        self._profiled = make_profiler(config["profiler"], self.bus, self.print)
         self._metrics = MetricStore()
         self._outlets = Outlets(self)
         self.fit_loop = FitLoop(self)
@@ -329,7 +331,9 @@ class Trainer(TrainerView):
             schedulers: each as ``configure_optimizers`` may give it.
         """
         automatic = self.lightning_module.automatic_optimization
-        self.strategy.lr_scheduler_configs = schedules.parse((self.optimizers, list(schedulers)), automatic=automatic)[1]
+        self.strategy.lr_scheduler_configs = schedules.parse((self.optimizers, list(schedulers)), automatic=automatic)[
+            1
+        ]
 
     def reload_data(self) -> None:
         """Ask for the dataloaders of the entry point that runs again; from the next epoch on they are those."""

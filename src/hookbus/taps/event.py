@@ -1,0 +1,225 @@
+"""What a tap is told: which module, which tensors, and when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from hookbus.taps import leaves
+
+if TYPE_CHECKING:
+    from hookbus.taps.site import Site
+
+_DEFAULTS: dict[str, Any] = {
+    "args": (),
+    "kwargs": MappingProxyType({}),
+    "output": None,
+    "grad": None,
+    "path": (),
+    "parameter": None,
+    "exception": None,
+    "own_name": None,
+    "own_aliases": (),
+}
+
+
+class Moment:
+    """When a forward pass took place; one object per pass.
+
+    Attributes:
+        step: optimiser steps before this one.
+        micro_step: the place of the batch in its accumulation window, from 0.
+        last_micro: whether the window ends with this batch.
+        epoch: the training epoch, from 0.
+        phase: one of :data:`hookbus.markers.PHASES`.
+        number: of the step in its phase, from 1; what schedules count.
+        rank: global rank of this process.
+        scaler: the gradient scaler of mixed precision, None without one.
+    """
+
+    __slots__ = ("epoch", "last_micro", "micro_step", "number", "phase", "rank", "scaler", "step")
+
+    def __init__(
+        self,
+        step: int = 0,
+        *,
+        number: int = 1,
+        micro_step: int = 0,
+        last_micro: bool = True,
+        epoch: int = 0,
+        phase: str = "train",
+        rank: int = 0,
+        scaler: Any = None,
+    ) -> None:
+        self.step, self.number, self.micro_step, self.last_micro = step, number, micro_step, last_micro
+        self.epoch, self.phase, self.rank, self.scaler = epoch, phase, rank, scaler
+
+
+class TapEvent:
+    """One thing that happened inside the network. Its tensors are live: clone what is kept.
+
+    Attributes:
+        kind: ``forward_pre``, ``forward``, ``forward_error``, ``grad_output``, ``grad_input`` or ``parameter_grad``.
+        call_index: number of this call of the module within its forward pass, from 0.
+        grad_enabled: whether gradients are recorded where this happens.
+        recompute: whether activation checkpointing runs this forward pass again.
+        args, kwargs: what the module is, or was, called with.
+        output: what it returned.
+        grad: a gradient; None where an operation with several outputs has one for the others only.
+        path: where the tensor of this gradient stands in the output, or in ``(args, kwargs)``: see
+            :mod:`hookbus.taps.leaves`.
+        parameter: the parameter whose gradient has come.
+        exception: what was raised.
+        moment: step, epoch, phase and so on, shared by all events of a forward pass.
+    """
+
+    __slots__ = (
+        "args", "call_index", "exception", "grad", "grad_enabled", "kind", "kwargs", "moment", "output", "own_aliases",
+        "own_name", "parameter", "path", "recompute", "site",
+    )  # fmt: skip
+
+    kind: str
+    call_index: int
+    grad_enabled: bool
+    recompute: bool
+    moment: Moment
+    site: Site
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    output: Any
+    grad: Tensor | None
+    path: leaves.Path
+    parameter: nn.Parameter | None
+    exception: BaseException | None
+    own_name: str | None
+    own_aliases: tuple[str, ...]
+
+    def __init__(
+        self, kind: str, site: Site, moment: Moment, call_index: int, grad_enabled: bool, recompute: bool
+    ) -> None:
+        self.kind = kind
+        self.site = site
+        self.moment = moment
+        self.call_index = call_index
+        self.grad_enabled = grad_enabled
+        self.recompute = recompute
+
+    def __getattr__(self, name: str) -> Any:  # a slot that this kind of event leaves empty
+        try:
+            return _DEFAULTS[name]
+        except KeyError:
+            raise AttributeError(f"a tap's event has no attribute {name!r}") from None
+
+    @property
+    def name(self) -> str:
+        """Dotted name of the module; of the parameter, for ``parameter_grad``."""
+        return self.site.name if self.own_name is None else self.own_name
+
+    @property
+    def aliases(self) -> tuple[str, ...]:
+        """Its other names, if it stands in several places of the network."""
+        return self.site.aliases if self.own_name is None else self.own_aliases
+
+    @property
+    def module(self) -> nn.Module:
+        """The module, without what is wrapped around it."""
+        return self.site.module
+
+    @property
+    def step(self) -> int:
+        """Optimiser steps before this one."""
+        return self.moment.step
+
+    @property
+    def micro_step(self) -> int:
+        """The place of the batch in its accumulation window, from 0."""
+        return self.moment.micro_step
+
+    @property
+    def epoch(self) -> int:
+        """The training epoch, from 0."""
+        return self.moment.epoch
+
+    @property
+    def phase(self) -> str:
+        """``train``, ``val``, ``sanity``, ``test`` or ``predict``."""
+        return self.moment.phase
+
+    @property
+    def rank(self) -> int:
+        """Global rank of this process."""
+        return self.moment.rank
+
+    @property
+    def amp_scale(self) -> float | None:
+        """What gradients are multiplied by under mixed precision with a scaler; None without one. Waits for the device."""
+        scaler = self.moment.scaler
+        return None if scaler is None else float(scaler.get_scale())
+
+    @property
+    def inference(self) -> bool:
+        """Whether inference mode is on."""
+        return torch.is_inference_mode_enabled()
+
+    @property
+    def tensor(self) -> Tensor | None:
+        """The tensor this is about: the gradient, else the first tensor of the output, else of the arguments."""
+        if self.grad is not None:
+            return self.grad
+        if self.kind == "forward":
+            return leaves.first(self.output)
+        return leaves.first([list(self.args), dict(self.kwargs)])
+
+    @property
+    def device(self) -> torch.device | None:
+        """The device of :attr:`tensor`."""
+        return None if self.tensor is None else self.tensor.device
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The dtype of :attr:`tensor`."""
+        return None if self.tensor is None else self.tensor.dtype
+
+    def copy(self) -> TapEvent:
+        """Another event that says the same: what comes after an edit, as the old one may have been kept by somebody."""
+        other = TapEvent(self.kind, self.site, self.moment, self.call_index, self.grad_enabled, self.recompute)
+        other.args, other.kwargs, other.output = self.args, self.kwargs, self.output
+        other.grad, other.path = self.grad, self.path
+        return other
+
+    def outputs(self) -> Iterator[tuple[leaves.Path, Tensor]]:
+        """The tensors of the output with their paths."""
+        return leaves.tensors(self.output)
+
+    def inputs(self) -> Iterator[tuple[leaves.Path, Tensor]]:
+        """The tensors among the arguments with their paths: ``(0,)`` for the first, ``("mask",)`` for ``mask=…``."""
+        yield from leaves.tensors(self.args)
+        yield from leaves.tensors(self.kwargs)
+
+    def __repr__(self) -> str:
+        where = f"{self.name or 'the network'}{leaves.spelled(self.path)}"
+        again = ", again" if self.recompute else ""
+        return f"<{self.kind} of {where}, call {self.call_index}, {self.phase} step {self.step}{again}>"
+
+
+class Replace:
+    """What an editing tap returns to change what a module is called with, or what it gave.
+
+    Args:
+        args: the positional arguments; by default as they are.
+        kwargs: the keyword arguments; by default as they are.
+        output: the output; by default as it is.
+    """
+
+    __slots__ = ("args", "kwargs", "output")
+
+    def __init__(
+        self, *, args: Sequence[Any] | None = None, kwargs: Mapping[str, Any] | None = None, output: Any = None
+    ) -> None:
+        self.args = None if args is None else tuple(args)
+        self.kwargs = None if kwargs is None else dict(kwargs)
+        self.output = output

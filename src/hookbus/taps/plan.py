@@ -1,0 +1,113 @@
+"""Who taps which modules, worked out once and kept until the network or the bus changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from torch import nn
+
+from hookbus.taps.select import Place, places, select, structure
+from hookbus.taps.site import NOBODY, Bundle, Clock, Site
+from hookbus.taps.subscriber import Subscriber
+
+
+class Plan:
+    """Subscribers and sites of one network.
+
+    Args:
+        model: the network.
+        subscribers: everybody who implements a tap, in order.
+        clock: that the sites share.
+        before: the sites of the plan that this one follows; those of modules that are still there are kept.
+
+    Attributes:
+        sites: by the identity of the module, in the order of definition.
+        chosen: for each subscriber the sites that it selects.
+        compiled: whether ``torch.compile`` has been applied to a part of the network.
+    """
+
+    def __init__(
+        self, model: nn.Module, subscribers: Sequence[Subscriber], clock: Clock, before: dict[int, Site]
+    ) -> None:
+        self.structure = structure(model)
+        self.subscribers = list(subscribers)
+        self.compiled = is_compiled(model)
+        self._parameters = _names_of_parameters(model)
+        found = places(model)
+        by_module = {id(place.module): place for place in found}
+        chosen: dict[Subscriber, list[Place]] = {}
+        for subscriber in subscribers:
+            called = subscriber.kind != "parameter_grad"
+            chosen[subscriber] = select(
+                found, subscriber.selection, called=called, who=subscriber.who, complain=not subscriber.seen
+            )
+        for subscriber in subscribers:  # only now: a later one may have raised
+            subscriber.seen = True
+        wanted = {id(place.module) for some in chosen.values() for place in some}
+        self.sites: dict[int, Site] = {}
+        for key, place in by_module.items():
+            if key in wanted:
+                old = before.get(key)
+                same = old is not None and (old.name, old.aliases) == (place.name, place.aliases)
+                self.sites[key] = old if old is not None and same else Site(place, clock)
+        self.chosen = {
+            subscriber: [self.sites[id(place.module)] for place in some] for subscriber, some in chosen.items()
+        }
+        self._bundles: dict[Any, list[tuple[Site, Bundle, Bundle, tuple[Subscriber, ...]]]] = {}
+
+    def tell(self, first: Iterable[Subscriber], lasting: Iterable[Subscriber]) -> None:
+        """Let all sites tell these subscribers, and no others.
+
+        Args:
+            first: of ordinary forward passes, and of gradients of parameters.
+            lasting: of what the rest of the backward pass brings only.
+        """
+        key = (tuple(map(id, first)), tuple(map(id, lasting)))
+        bundles = self._bundles.get(key)
+        if bundles is None:
+            bundles = self._bundles[key] = self._bundle(set(first), set(lasting))
+        for site, ordinary, again, parameters in bundles:
+            site.tell(ordinary, again, parameters, self._parameters)
+
+    def _bundle(
+        self, first: set[Subscriber], lasting: set[Subscriber]
+    ) -> list[tuple[Site, Bundle, Bundle, tuple[Subscriber, ...]]]:
+        members: dict[int, list[Subscriber]] = {key: [] for key in self.sites}
+        for subscriber in self.subscribers:
+            if subscriber in first or subscriber in lasting:
+                for site in self.chosen[subscriber]:
+                    members[id(site.module)].append(subscriber)
+        made = []
+        for key, site in self.sites.items():
+            everybody = members[key]
+            ordinary = tuple(s for s in everybody if s in first)
+            again = tuple(s for s in everybody if s.lasting)
+            parameters = tuple(s for s in everybody if s.kind == "parameter_grad")
+            made.append(
+                (site, Bundle(ordinary) if ordinary else NOBODY, Bundle(again) if again else NOBODY, parameters)
+            )
+        return made
+
+    def forget_bundles(self) -> None:
+        """Drop what was worked out for sets of subscribers, after a function or an order has changed."""
+        self._bundles.clear()
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Whether ``torch.compile`` has been applied to the network, or to a part of it."""
+    return any(
+        "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
+        for module in model.modules()
+    )
+
+
+def _names_of_parameters(model: nn.Module) -> dict[int, tuple[str, ...]]:
+    """All dotted names of each parameter; two for one that is tied."""
+    names: dict[int, list[str]] = {}
+    for place in places(model):
+        for prefix in place.names:
+            for name, parameter in place.module._parameters.items():
+                if parameter is not None:
+                    names.setdefault(id(parameter), []).append(f"{prefix}.{name}" if prefix else name)
+    return {key: tuple(found) for key, found in names.items()}

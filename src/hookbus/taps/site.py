@@ -1,0 +1,348 @@
+"""One module with taps: what is due there, the hooks that this needs, and what happens when they fire."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
+
+from hookbus.engine.nested import map_leaves
+from hookbus.taps import edits, leaves
+from hookbus.taps.event import Moment, TapEvent
+from hookbus.taps.select import Place
+from hookbus.taps.subscriber import Subscriber
+from hookbus.taps.trampoline import (
+    After,
+    Before,
+    Failed,
+    GradientHook,
+    ParameterHook,
+    current_backward,
+    fresh_id,
+    is_grad_enabled,
+    remove,
+    set_grad_enabled,
+)
+
+
+class Clock:
+    """Which forward pass is under way; shared by all sites of a network.
+
+    Attributes:
+        moment: of the current pass, or of the last one.
+        number: of the current pass, from 1; 0 between passes.
+        last: of the last pass that has begun.
+        open: calls that somebody wants to hear of if they raise, outermost first.
+    """
+
+    def __init__(self) -> None:
+        self.moment = Moment()
+        self.number = 0
+        self.last = 0
+        self.open: list[OpenCall] = []
+
+    def begin(self, moment: Moment) -> None:
+        """A forward pass begins."""
+        self.moment = moment
+        self.last += 1
+        self.number = self.last
+        self.open.clear()
+
+
+class OpenCall:
+    """A call of a module that has begun.
+
+    Attributes:
+        site: of the module.
+        event: what to tell if it raises.
+        handled: the exception that was being handled when it began; not its own.
+    """
+
+    __slots__ = ("event", "handled", "site")
+
+    def __init__(self, site: Site, event: TapEvent, handled: BaseException | None) -> None:
+        self.site, self.event, self.handled = site, event, handled
+
+
+class Bundle:
+    """Who is to be told at one site, by kind, in order.
+
+    Attributes:
+        before: whoever hears of arguments or edits them.
+        after: whoever hears of outputs, edits them, or hears of their gradients.
+        functions: those of ``after``, if that is all there is to do.
+        plain: whether ``functions`` is all there is to do after a call.
+    """
+
+    __slots__ = ("after", "before", "errors", "forward", "forward_pre", "functions", "grad_input", "grad_output", "plain")
+
+    def __init__(self, subscribers: tuple[Subscriber, ...] = ()) -> None:
+        def of(kind: str) -> tuple[Subscriber, ...]:
+            return tuple(subscriber for subscriber in subscribers if subscriber.kind == kind)
+
+        self.forward_pre, self.forward = of("forward_pre"), of("forward")
+        self.grad_output, self.grad_input, self.errors = of("grad_output"), of("grad_input"), of("forward_error")
+        self.before = bool(self.forward_pre or self.grad_input or self.errors)
+        self.after = bool(self.forward or self.grad_output)
+        self.plain = not self.grad_output and not any(subscriber.selection.edits for subscriber in self.forward)
+        self.functions = tuple(subscriber.function for subscriber in self.forward)
+
+
+NOBODY = Bundle()
+
+
+def _alias(tensor: Tensor) -> Tensor:
+    """Another tensor with the same memory, whose gradient is what its own users contribute."""
+    return tensor.view_as(tensor) if tensor.requires_grad else tensor
+
+
+class Site:
+    """One module of the network on which there are taps.
+
+    Attributes:
+        name, aliases, module: see :class:`hookbus.taps.select.Place`.
+        clock: of the network.
+        first: who is told of ordinary forward passes now.
+        again: who is told of those that activation checkpointing repeats.
+        calls: how often the module has been called while somebody was listening.
+        gradients: how many gradients of its outputs, inputs and parameters have come.
+        pinned: whether hooks stay although nobody is told at the moment (a compiled network would not notice new ones).
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_after",
+        "_again_index",
+        "_before",
+        "_failed",
+        "_index",
+        "_pass",
+        "_stack",
+        "again",
+        "aliases",
+        "calls",
+        "clock",
+        "counts_before",
+        "first",
+        "gradients",
+        "module",
+        "name",
+        "parameter_hooks",
+        "parameter_taps",
+        "pinned",
+    )  # fmt: skip
+
+    def __init__(self, place: Place, clock: Clock) -> None:
+        self.name, self.aliases, self.module = place.name, place.aliases, place.module
+        self.clock = clock
+        self.first = self.again = NOBODY
+        self.calls = self.gradients = 0
+        self.pinned = self.counts_before = False
+        self.parameter_taps: tuple[Subscriber, ...] = ()
+        self.parameter_hooks: dict[str, tuple[nn.Parameter, RemovableHandle]] = {}
+        self._before: RemovableHandle | None = None
+        self._after: RemovableHandle | None = None
+        self._failed: RemovableHandle | None = None
+        self._pass = self._index = self._again_index = 0
+        self._stack: list[int] = []
+
+    # -- hooks on and off --------------------------------------------------------------------------------------------
+
+    def tell(self, first: Bundle, again: Bundle, parameters: tuple[Subscriber, ...], names: Mapping[int, Any]) -> None:
+        """Set who is told, and put on or take off hooks accordingly.
+
+        Args:
+            first: of ordinary forward passes.
+            again: of repeated ones.
+            parameters: of gradients of the module's own parameters.
+            names: all names of each parameter of the network, by identity.
+        """
+        self.first, self.again, self.parameter_taps = first, again, parameters
+        if self._before is None and (first.before or again.before):
+            fresh_id(self.module._forward_pre_hooks)
+            self._before = self.module.register_forward_pre_hook(Before(self), with_kwargs=True)
+        if self._after is None and (first.after or again.after):
+            fresh_id(self.module._forward_hooks)
+            self._after = self.module.register_forward_hook(After(self), with_kwargs=True)
+        if self._failed is None and first.errors:
+            fresh_id(self.module._forward_hooks)
+            self._failed = self.module.register_forward_hook(Failed(self), with_kwargs=True, always_call=True)
+        if not self.pinned:
+            if self._before is not None and not (first.before or again.before):
+                remove(self._before)
+                self._before = None
+            if self._after is not None and not (first.after or again.after):
+                remove(self._after)
+                self._after = None
+            if self._failed is not None and not first.errors:
+                remove(self._failed)
+                self._failed = None
+        self.counts_before = self._before is not None and self._after is not None
+        self._attend_parameters(names)
+
+    def silence(self) -> None:
+        """Tell nobody any more, without touching the hooks: for when torch is walking over them."""
+        self.first = self.again = NOBODY
+
+    def clear(self) -> None:
+        """Tell nobody any more, and take everything off."""
+        self.pinned = False
+        self.tell(NOBODY, NOBODY, (), {})
+        self._stack.clear()
+
+    @property
+    def hooked(self) -> bool:
+        """Whether any hook of this site is on the module or its parameters."""
+        return bool(self._before or self._after or self._failed or self.parameter_hooks)
+
+    def _attend_parameters(self, names: Mapping[int, Any]) -> None:
+        """Put hooks on the parameters that there are now: those of yesterday may have been replaced."""
+        wanted: dict[str, nn.Parameter] = {}
+        if self.parameter_taps:
+            for name, parameter in self.module._parameters.items():
+                if parameter is not None and parameter.requires_grad and parameter.is_leaf:
+                    all_names = names.get(id(parameter), ())
+                    if all_names and all_names[0] == (f"{self.name}.{name}" if self.name else name):
+                        wanted[name] = parameter
+        for name, (parameter, handle) in list(self.parameter_hooks.items()):
+            if wanted.get(name) is not parameter:
+                remove(handle)
+                del self.parameter_hooks[name]
+        for name, parameter in wanted.items():
+            if name not in self.parameter_hooks:
+                hook = ParameterHook(self, names[id(parameter)])
+                self.parameter_hooks[name] = (parameter, parameter.register_post_accumulate_grad_hook(hook))
+
+    # -- counting calls ----------------------------------------------------------------------------------------------
+
+    def count(self) -> int:
+        """Count a call that begins or, if nobody hears of its beginning, ends."""
+        self.calls += 1
+        number = self.clock.number
+        if number == 0:  # called directly, not by the network
+            return 0
+        if self._pass != number:
+            self._begin_pass(number)
+        self._index = index = self._index + 1
+        return index - 1
+
+    def _begin_pass(self, number: int) -> None:
+        self._pass = number
+        self._index = self._again_index = 0
+        self._stack.clear()
+
+    def _count_again(self) -> int:
+        """Count a call that activation checkpointing repeats."""
+        if self._pass != self.clock.last:
+            self._begin_pass(self.clock.last)
+        self._again_index += 1
+        return self._again_index - 1
+
+    def leave(self, again: bool) -> int:
+        """The number of the call that ends, if its beginning was counted; else count it now."""
+        if self.counts_before and self._stack:
+            return self._stack.pop()
+        return self._count_again() if again else self.count()
+
+    # -- what happens when hooks fire ----------------------------------------------------------------------------------
+
+    def before(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
+        """The module is about to be called."""
+        again = current_backward() != -1
+        bundle = self.again if again else self.first
+        index = self._count_again() if again else self.count()
+        if self.counts_before:
+            self._stack.append(index)
+        if not bundle.before:
+            return None
+        event = TapEvent("forward_pre", self, self.clock.moment, index, is_grad_enabled(), again)
+        event.args, event.kwargs = args, kwargs
+        edited = edits.edit_arguments(bundle.forward_pre, event)
+        if bundle.grad_input and event.grad_enabled:
+            edited = self._hook_inputs(bundle.grad_input, edited)
+        if bundle.errors:
+            self._open(edited)
+        return None if edited is event else (edited.args, dict(edited.kwargs))
+
+    def after(self, bundle: Bundle, event: TapEvent) -> Any:
+        """The module has been called, and there is more to do than to tell observers."""
+        output = edits.edit_output(bundle.forward, event)
+        if bundle.grad_output and event.grad_enabled:
+            call = (event.call_index, event.recompute)
+            for path, tensor in leaves.tensors(output):
+                if tensor.requires_grad:
+                    tensor.register_hook(
+                        GradientHook("grad_output", self, bundle.grad_output, event.moment, call, path)
+                    )
+        return None if output is event.output else output
+
+    def _open(self, event: TapEvent) -> None:
+        failure = TapEvent("forward_error", self, event.moment, event.call_index, event.grad_enabled, event.recompute)
+        failure.args, failure.kwargs = event.args, event.kwargs
+        self.clock.open.append(OpenCall(self, failure, sys.exc_info()[1]))
+
+    def failed(self, handled: BaseException | None) -> None:
+        """The module has been left, by an exception if another one is being handled than when it was entered."""
+        calls = self.clock.open
+        while calls:
+            call = calls.pop()
+            if call.site is self:
+                if handled is not None and handled is not call.handled:
+                    if self.counts_before and self._stack:
+                        self._stack.pop()
+                    self.tell_of_failure(call, handled)
+                return
+
+    def tell_of_failure(self, call: OpenCall, error: BaseException) -> None:
+        """Tell whoever hears of errors."""
+        if type(error).__name__ == "_StopRecomputationError":  # how checkpointing ends a repeated pass early
+            return
+        event = call.event
+        event.exception = error
+        recording = is_grad_enabled()
+        set_grad_enabled(False)
+        try:
+            for subscriber in self.first.errors:
+                subscriber.observe(event)
+        finally:
+            set_grad_enabled(recording)
+
+    def accumulated(self, parameter: nn.Parameter, name: str, aliases: tuple[str, ...]) -> None:
+        """A gradient has been added to a parameter."""
+        self.gradients += 1
+        event = TapEvent("parameter_grad", self, self.clock.moment, 0, is_grad_enabled(), False)
+        event.own_name, event.own_aliases = name, aliases
+        event.parameter, event.grad = parameter, parameter.grad
+        edits.edit_gradient(self.parameter_taps, event)
+
+    def _hook_inputs(self, subscribers: tuple[Subscriber, ...], event: TapEvent) -> TapEvent:
+        """Put hooks on the inputs that require gradients.
+
+        Observers get a hook on the very tensor. For editors the module gets an alias of it, so that what they change
+        is the contribution of this module and not that of the tensor's other users.
+        """
+        call = (event.call_index, event.recompute)
+        observers = tuple(s for s in subscribers if not s.selection.edits)
+        editors = tuple(s for s in subscribers if s.selection.edits)
+
+        def hook(value: Any, chosen: tuple[Subscriber, ...]) -> None:
+            for path, tensor in leaves.tensors(value):
+                if tensor.requires_grad:
+                    tensor.register_hook(GradientHook("grad_input", self, chosen, event.moment, call, path))
+
+        if observers:
+            hook(event.args, observers)
+            hook(event.kwargs, observers)
+        if editors:
+            event = event.copy()
+            event.args, event.kwargs = map_leaves(event.args, _alias), map_leaves(dict(event.kwargs), _alias)
+            hook(event.args, editors)
+            hook(event.kwargs, editors)
+        return event
+
+    def subscriber_of(self, bundle: Bundle, function: Callable[[TapEvent], Any]) -> Subscriber:
+        """Whose function this is."""
+        return next(subscriber for subscriber in bundle.forward if subscriber.function is function)

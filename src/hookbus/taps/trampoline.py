@@ -1,0 +1,217 @@
+"""What is put on modules, tensors and parameters: small objects that lead to a site, and to nothing once it is gone.
+
+A model may be copied, pickled or kept for years; none of that may copy a plugin or keep it alive. So a trampoline refers
+weakly to its site, and a copy of it is an :class:`Inert`, which takes itself off the copied module at its first call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import weakref
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+from torch._compile import _disable_dynamo
+from torch.utils.hooks import RemovableHandle
+
+from hookbus.taps import edits, leaves
+from hookbus.taps.event import Moment, TapEvent
+
+if TYPE_CHECKING:
+    from hookbus.taps.site import Site
+    from hookbus.taps.subscriber import Subscriber
+
+is_grad_enabled, set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
+#: -1 outside of a backward pass. A forward pass within one is a recomputation of activation checkpointing.
+current_backward = torch._C._current_graph_task_id
+is_traced = torch.compiler.is_dynamo_compiling
+
+
+class Inert:
+    """What is left of a trampoline in a copy of its module: nothing, and after the first call not even that."""
+
+    def __call__(self, module: nn.Module, *args: Any) -> None:
+        """Take this off the module, unless it is just handling an error, when its hooks are being walked over."""
+        if is_traced() or sys.exc_info()[0] is not None:
+            return
+        for hooks in (module._forward_hooks, module._forward_pre_hooks):
+            for key in [key for key, hook in hooks.items() if hook is self]:
+                del hooks[key]
+                for flags in (
+                    module._forward_hooks_with_kwargs,
+                    module._forward_hooks_always_called,
+                    module._forward_pre_hooks_with_kwargs,
+                ):
+                    flags.pop(key, None)
+
+
+class Trampoline:
+    """Leads from a module to a site."""
+
+    __slots__ = ("__weakref__", "site")
+
+    def __init__(self, site: Any) -> None:
+        self.site: weakref.ref[Any] = weakref.ref(site)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Inert:
+        return Inert()
+
+    def __reduce__(self) -> tuple[type[Inert], tuple[()]]:
+        return (Inert, ())
+
+
+class Before(Trampoline):
+    """The forward pre-hook of a site."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Count the call and tell whoever hears of it beforehand."""
+        if is_traced():
+            return _apart_before(self, args, kwargs)
+        site: Site | None = self.site()
+        return None if site is None else site.before(args, kwargs)
+
+
+class After(Trampoline):
+    """The forward hook of a site. This is the hot path of observing activations, so it is written out in one piece."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Tell whoever hears of outputs, and put hooks on the tensors for whoever hears of their gradients."""
+        if is_traced():
+            return _apart_after(self, args, kwargs, output)
+        site: Site | None = self.site()
+        if site is None:
+            return None
+        again = current_backward() != -1
+        bundle = site.again if again else site.first
+        index = site.leave(again) if again or site.counts_before else site.count()
+        if not bundle.after:
+            return None
+        recording = is_grad_enabled()
+        event = TapEvent("forward", site, site.clock.moment, index, recording, again)
+        event.args = args
+        event.kwargs = kwargs
+        event.output = output
+        if bundle.plain:
+            if recording:
+                set_grad_enabled(False)
+            try:
+                for function in bundle.functions:
+                    answer = function(event)
+                    if answer is not None:
+                        raise site.subscriber_of(bundle, function).refusal(event, answer)
+            except Exception as error:
+                site.subscriber_of(bundle, function).blame(error, event)
+                raise
+            finally:
+                if recording:
+                    set_grad_enabled(True)
+            return None
+        return site.after(bundle, event)
+
+
+class Failed(Trampoline):
+    """The forward hook that is called even when a module raises. It tells an error from a success by what is handled."""
+
+    __slots__ = ()
+
+    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Close the call that :class:`Before` has opened, and tell of its error if it ended in one."""
+        site: Site | None = self.site()
+        if site is not None and not is_traced():
+            site.failed(sys.exc_info()[1])
+
+
+class GradientHook:
+    """On a tensor of the autograd graph: tells of its gradient. It lives as long as the graph."""
+
+    __slots__ = ("call_index", "kind", "moment", "path", "recompute", "site", "subscribers")
+    __torch_unserializable__ = True
+
+    def __init__(
+        self, kind: str, site: Site, subscribers: tuple[Subscriber, ...], moment: Moment, call: tuple[int, bool], path: Any
+    ) -> None:
+        self.kind = kind
+        self.site = weakref.ref(site)
+        self.subscribers = subscribers
+        self.moment = moment
+        self.call_index, self.recompute = call
+        self.path: leaves.Path = path
+
+    def __call__(self, grad: Tensor | None) -> Tensor | None:
+        """Hand the gradient round; the answer takes its place if somebody edits it."""
+        site = self.site()
+        if site is None:
+            return None
+        site.gradients += 1
+        event = TapEvent(self.kind, site, self.moment, self.call_index, is_grad_enabled(), self.recompute)
+        event.grad = grad
+        event.path = self.path
+        return edits.edit_gradient(self.subscribers, event)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> _NoGradientHook:
+        return _NoGradientHook()
+
+    def __reduce__(self) -> tuple[type[_NoGradientHook], tuple[()]]:
+        return (_NoGradientHook, ())
+
+
+class _NoGradientHook:
+    """What is left of a gradient hook in a copy."""
+
+    def __call__(self, grad: Tensor | None) -> None:
+        """Nothing."""
+
+
+class ParameterHook(Trampoline):
+    """On a parameter: tells that a gradient has been added to its ``.grad``."""
+
+    __slots__ = ("aliases", "name")
+
+    def __init__(self, site: Site, names: tuple[str, ...]) -> None:
+        super().__init__(site)
+        self.name, self.aliases = names[0], names[1:]
+
+    def __call__(self, parameter: nn.Parameter) -> None:
+        """Tell whoever hears of it."""
+        site: Site | None = self.site()
+        if site is not None:
+            site.accumulated(parameter, self.name, self.aliases)
+
+
+def fresh_id(hooks: Mapping[int, Any]) -> None:
+    """See to it that the next hook gets an id that is free in ``hooks``.
+
+    A module that was unpickled brings its hooks under the ids that they had in another process. torch counts from zero
+    in each, and would replace one of those by a new hook without a word.
+    """
+    highest = max(hooks, default=-1)
+    if RemovableHandle.next_id <= highest:
+        RemovableHandle.next_id = highest + 1
+
+
+def remove(handle: RemovableHandle | None) -> None:
+    """Take a hook off; nothing if it is gone already, or the module is."""
+    if handle is not None:
+        with contextlib.suppress(ReferenceError):
+            handle.remove()
+
+
+# In a compiled network a hook is traced into the graph, where the state that plugins keep would make torch.compile
+# start anew at every call. Called apart, it breaks the graph once and is not looked into.
+@_disable_dynamo
+def _apart_before(trampoline: Before, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    site: Site | None = trampoline.site()
+    return None if site is None else site.before(args, kwargs)
+
+
+@_disable_dynamo
+def _apart_after(trampoline: After, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    site: Site | None = trampoline.site()
+    return None if site is None else trampoline(site.module, args, kwargs, output)
