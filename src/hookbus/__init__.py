@@ -23,9 +23,10 @@ _HOMES = {
     "hookspec": "hookbus.markers",
     "install_aliases": "hookbus.aliases",
     "seed_everything": "hookbus.seed",
+    "tapping": "hookbus.taps",
     "uninstall_aliases": "hookbus.aliases",
 }
-_SUBMODULES = ("bus", "callbacks", "checkpoint", "engine", "hookspecs", "loggers", "trainer")
+_SUBMODULES = ("bus", "callbacks", "checkpoint", "engine", "hookspecs", "loggers", "taps", "trainer")
 
 if TYPE_CHECKING:
     from hookbus.aliases import install_aliases, uninstall_aliases
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from hookbus.markers import hookimpl, hookspec
     from hookbus.module import LightningModule, Module
     from hookbus.seed import seed_everything
+    from hookbus.taps import tapping
     from hookbus.trainer import Trainer
 
 __all__ = [
@@ -52,6 +54,7 @@ __all__ = [
     "hookspec",
     "install_aliases",
     "seed_everything",
+    "tapping",
     "uninstall_aliases",
 ]
 

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
+from hookbus.checkpoint.reading import content_of
 from hookbus.hparams import AttributeDict
 
 if TYPE_CHECKING:
@@ -49,10 +50,19 @@ def read_checkpoint(source: str | os.PathLike[str] | IO[bytes], map_location: An
         pickle.UnpicklingError: it holds more than ``weights_only`` lets through.
         ValueError: it is no checkpoint.
     """
-    safe = True if weights_only is None else weights_only
     location = _where_possible if map_location is None else map_location
+    if isinstance(source, (str, os.PathLike)):
+        checkpoint = content_of(source, weights_only=weights_only, map_location=location, hyper_parameters=True)
+    else:
+        checkpoint = _read_stream(source, location, weights_only is not False)
+    if not isinstance(checkpoint, dict):
+        raise ValueError(f"{source!r} is no checkpoint: expected a dictionary, got {type(checkpoint).__name__}")
+    return checkpoint
+
+
+def _read_stream(source: IO[bytes], location: Any, safe: bool) -> Any:
     try:
-        checkpoint = torch.load(source, map_location=location, weights_only=safe)
+        return torch.load(source, map_location=location, weights_only=safe)
     except pickle.UnpicklingError as error:
         if not safe:
             raise
@@ -60,9 +70,6 @@ def read_checkpoint(source: str | os.PathLike[str] | IO[bytes], map_location: An
             f"{source!r} holds objects other than tensors and plain data. If you trust where it comes from, pass "
             f"weights_only=False; unpickling can run any code. torch says: {error}"
         ) from error
-    if not isinstance(checkpoint, dict):
-        raise ValueError(f"{source!r} is no checkpoint: expected a dictionary, got {type(checkpoint).__name__}")
-    return checkpoint
 
 
 def constructor_arguments(

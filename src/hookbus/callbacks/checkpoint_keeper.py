@@ -159,14 +159,12 @@ class CheckpointKeeper(Checkpoint):
         return worst_score(self.mode).to(score.dtype) if bool(score.isnan()) else score
 
     def _save_last_checkpoint(self, trainer: pl.Trainer, monitor_candidates: dict[str, Tensor]) -> None:
-        """Write the last file, or link it to the one that holds the same state."""
+        """Write the last file; where another one holds the same state already, by a link, or by sharing its bytes."""
         if not self.save_last:
             return
         path = self._last_path(trainer, monitor_candidates)
         table = replace(CheckpointTable.of(self), last_model_path=path)
-        self._put_in_place(
-            trainer, path, table, monitor_candidates, self.last_model_path, link=self.save_last == "link"
-        )
+        self._put_in_place(trainer, path, table, monitor_candidates, self.last_model_path, share=True)
 
     def _put_in_place(
         self,
@@ -176,7 +174,7 @@ class CheckpointKeeper(Checkpoint):
         candidates: dict[str, Tensor],
         out: str | None,
         *,
-        link: bool = False,
+        share: bool = False,
     ) -> None:
         """Write a file, let ``table`` hold once it is in place, and only then remove the file that it replaces.
 
@@ -188,25 +186,36 @@ class CheckpointKeeper(Checkpoint):
             table: what this callback keeps with it.
             candidates: what the name of the last file may use.
             out: the file that it replaces.
-            link: make a link if another file holds the same state.
+            share: write nothing anew if another file holds the same state.
         """
         last = self._last_path(trainer, candidates) if self.save_last else table.last_model_path
         self._next_table, self._table_to_save = table, replace(table, last_model_path=last)
         try:
             same = self._last_checkpoint_saved
-            if link and same and same != path and self._saved(trainer):
+            if not (share and same and same != path and self._saved(trainer)):
+                self._save_checkpoint(trainer, path)
+            elif self.save_last == "link":
                 self._link_checkpoint(trainer, same, path)
             else:
-                self._save_checkpoint(trainer, path)
+                trainer.copy_checkpoint(same, path)
+                self._note_saved(trainer, path)
             self._next_table.publish(self)  # once more, for who overrides _save_checkpoint
         finally:
             self._table_to_save = None
-        if out and trainer.is_global_zero and self._files.may_remove(out, successor=path, resumed=trainer.ckpt_path):
+        if out and trainer.is_global_zero:
+            trainer._writer.afterwards(lambda: self._make_room(trainer, out, path))
+
+    def _make_room(self, trainer: pl.Trainer, out: str, successor: str) -> None:
+        """Remove a file, if it is this run's and the one in its place is there."""
+        if self._files.may_remove(out, successor=successor, resumed=trainer.ckpt_path):
             self._remove_checkpoint(trainer, out)
 
     def _save_checkpoint(self, trainer: pl.Trainer, filepath: str) -> None:
         """Write one file; once it is in place, let it count, and tell the loggers."""
         trainer.save_checkpoint(filepath, self.save_weights_only)
+        self._note_saved(trainer, filepath)
+
+    def _note_saved(self, trainer: pl.Trainer, filepath: str) -> None:
         self._files.add(filepath)
         self._last_global_step_saved = trainer.global_step
         self._last_batch_saved = trainer.progress.total_batches
@@ -214,8 +223,11 @@ class CheckpointKeeper(Checkpoint):
         if self._table_to_save is not None:
             self._next_table.publish(self)
         if trainer.is_global_zero:
-            for logger in trainer.loggers:
-                logger.after_save_checkpoint(self)
+            trainer._writer.afterwards(lambda: self._tell_loggers(trainer))
+
+    def _tell_loggers(self, trainer: pl.Trainer) -> None:
+        for logger in trainer.loggers:
+            logger.after_save_checkpoint(self)
 
     def _saved(self, trainer: pl.Trainer) -> bool:
         """Whether the file that was saved last holds the present state."""
@@ -266,7 +278,8 @@ class CheckpointKeeper(Checkpoint):
 
     def file_exists(self, filepath: str | os.PathLike[str], trainer: pl.Trainer) -> bool:
         """Whether there is such a file, as rank 0 sees it."""
-        there = trainer.is_global_zero and os.path.exists(filepath)
+        path = os.path.abspath(filepath)
+        there = trainer.is_global_zero and (os.path.exists(path) or trainer._writer.is_writing(path))
         return bool(trainer.strategy.reduce_boolean_decision(there, all=False))
 
     def find_last_checkpoints(self, trainer: pl.Trainer) -> list[str]:
@@ -285,7 +298,7 @@ class CheckpointKeeper(Checkpoint):
 
     def _link_checkpoint(self, trainer: pl.Trainer, filepath: str, linkpath: str) -> None:
         if trainer.is_global_zero:
-            files.link(filepath, linkpath)
+            trainer._writer.afterwards(lambda: files.link(filepath, linkpath))
         self._files.add(linkpath)
         trainer.strategy.barrier()
 

@@ -48,14 +48,7 @@ def read(
         CheckpointError: it is no checkpoint, or one of a newer format.
     """
     name = os.fspath(path)
-    with store.local(name, storage_options) as file:
-        try:
-            archive.check(file)
-            content = _load(file, weights_only is not False, map_location)
-        except CheckpointError as error:
-            if file != name:
-                raise type(error)(str(error).replace(repr(file), repr(name))) from None
-            raise
+    content = content_of(path, weights_only=weights_only, map_location=map_location, storage_options=storage_options)
     if not isinstance(content, dict) or "state_dict" not in content:
         what = (
             f"the keys {sorted(map(str, content))[:8]}" if isinstance(content, dict) else f"a {type(content).__name__}"
@@ -72,7 +65,31 @@ def read(
     return content
 
 
-def _load(path: str, weights_only: bool, map_location: Any) -> Any:
+def content_of(
+    path: str | os.PathLike[str],
+    *,
+    weights_only: bool | None = None,
+    map_location: Any = "cpu",
+    storage_options: dict[str, Any] | None = None,
+    hyper_parameters: bool = False,
+) -> Any:
+    """What a file holds, be it a checkpoint or not; arguments and errors as of :func:`read`.
+
+    Args:
+        hyper_parameters: whether those must be there as they were saved, and not as stand-ins.
+    """
+    name = os.fspath(path)
+    with store.local(name, storage_options) as file:
+        try:
+            archive.check(file)
+            return _load(file, weights_only is not False, map_location, () if hyper_parameters else _HYPER_PLACES)
+        except CheckpointError as error:
+            if file != name:
+                raise type(error)(str(error).replace(repr(file), repr(name))) from None
+            raise
+
+
+def _load(path: str, weights_only: bool, map_location: Any, optional: tuple[str, ...]) -> Any:
     if not weights_only:
         return torch.load(path, map_location=map_location, weights_only=False)
     try:
@@ -83,17 +100,17 @@ def _load(path: str, weights_only: bool, map_location: Any) -> Any:
     if outline.is_bare_pickle(path):
         raise UnsafeCheckpointError(f"{path!r} is a bare pickle that weights_only=True does not let pass: {reason}")
     content = torch.load(path, map_location=map_location, weights_only=False, pickle_module=_CarefulPickle)
-    found = dict(_stand_ins(content))
+    found = {place: name for place, name, _ in _stand_ins(content)}
     if not found:
         raise UnsafeCheckpointError(f"{path!r} cannot be read with weights_only=True: {reason}")
-    harmful = sorted({name for name in found.values() if _runs_code(name)})
+    harmful = sorted({name for _, name, called in _stand_ins(content) if called and _runs_code(name)})
     if harmful:
         raise UnsafeCheckpointError(
             f"{path!r} wants to call {', '.join(harmful)}, which no checkpoint needs: whoever made it means to run code on the "
             "machine that loads it. Nothing was run; do not use the file"
         )
     if isinstance(content, dict):
-        found = {place: name for place, name in found.items() if not place.startswith(_HYPER_PLACES)}
+        found = {place: name for place, name in found.items() if not place.startswith(optional)}
     if found:
         raise UnsafeCheckpointError(_refusal(path, found))
     return content
@@ -133,13 +150,15 @@ def _refusal(path: str, found: dict[str, str]) -> str:
     )
 
 
-def _stand_ins(content: Any) -> Iterator[tuple[str, str]]:
-    """Where stand-ins are, and of what."""
+def _stand_ins(content: Any) -> Iterator[tuple[str, str, bool]]:
+    """Where stand-ins are, of what, and whether it would have been called."""
     stack, seen = [("", content)], set()
     while stack:
         place, value = stack.pop()
-        if isinstance(value, outline.Named) or (isinstance(value, type) and issubclass(value, outline.Named)):
-            yield place, value.name
+        if isinstance(value, outline.Named):
+            yield place, value.name, True
+        elif isinstance(value, type) and issubclass(value, outline.Named):
+            yield place, value.name, False
         elif isinstance(value, (dict, list, tuple, set)) and id(value) not in seen:
             seen.add(id(value))
             items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))

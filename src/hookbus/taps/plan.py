@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -33,8 +33,7 @@ class Plan:
         self.structure = structure(model)
         self.subscribers = list(subscribers)
         self.compiled = is_compiled(model)
-        self._parameters = _names_of_parameters(model)
-        found = places(model)
+        self.places = found = places(model)
         by_module = {id(place.module): place for place in found}
         chosen: dict[Subscriber, list[Place]] = {}
         for subscriber in subscribers:
@@ -54,9 +53,12 @@ class Plan:
         self.chosen = {
             subscriber: [self.sites[id(place.module)] for place in some] for subscriber, some in chosen.items()
         }
+        for subscriber, sites in self.chosen.items():
+            for site in sites:
+                subscriber.missed.setdefault(id(site), site.count_for(subscriber.kind))
         self._bundles: dict[Any, list[tuple[Site, Bundle, Bundle, tuple[Subscriber, ...]]]] = {}
 
-    def tell(self, first: Iterable[Subscriber], lasting: Iterable[Subscriber]) -> None:
+    def tell(self, first: Sequence[Subscriber], lasting: Sequence[Subscriber] = ()) -> None:
         """Let all sites tell these subscribers, and no others.
 
         Args:
@@ -67,8 +69,11 @@ class Plan:
         bundles = self._bundles.get(key)
         if bundles is None:
             bundles = self._bundles[key] = self._bundle(set(first), set(lasting))
+        # Their names are looked up each time: parameters may be replaced without any module noticing.
+        by_parameter = any(s.kind == "parameter_grad" for s in (*first, *lasting))
+        names = _names_of_parameters(self.places) if by_parameter else {}
         for site, ordinary, again, parameters in bundles:
-            site.tell(ordinary, again, parameters, self._parameters)
+            site.tell(ordinary, again, parameters, names)
 
     def _bundle(
         self, first: set[Subscriber], lasting: set[Subscriber]
@@ -89,10 +94,6 @@ class Plan:
             )
         return made
 
-    def forget_bundles(self) -> None:
-        """Drop what was worked out for sets of subscribers, after a function or an order has changed."""
-        self._bundles.clear()
-
 
 def is_compiled(model: nn.Module) -> bool:
     """Whether ``torch.compile`` has been applied to the network, or to a part of it."""
@@ -102,10 +103,10 @@ def is_compiled(model: nn.Module) -> bool:
     )
 
 
-def _names_of_parameters(model: nn.Module) -> dict[int, tuple[str, ...]]:
-    """All dotted names of each parameter; two for one that is tied."""
+def _names_of_parameters(found: Sequence[Place]) -> dict[int, tuple[str, ...]]:
+    """All dotted names of each parameter; several for one that is tied."""
     names: dict[int, list[str]] = {}
-    for place in places(model):
+    for place in found:
         for prefix in place.names:
             for name, parameter in place.module._parameters.items():
                 if parameter is not None:

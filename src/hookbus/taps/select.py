@@ -74,7 +74,9 @@ def structure(model: nn.Module) -> tuple[int, ...]:
     return tuple(found)
 
 
-def select(found: Sequence[Place], selection: Selection, *, called: bool, who: str, complain: bool = True) -> list[Place]:
+def select(
+    found: Sequence[Place], selection: Selection, *, called: bool, who: str, complain: bool = True
+) -> list[Place]:
     """The places that a selection means.
 
     Args:

@@ -77,7 +77,17 @@ class Bundle:
         plain: whether ``functions`` is all there is to do after a call.
     """
 
-    __slots__ = ("after", "before", "errors", "forward", "forward_pre", "functions", "grad_input", "grad_output", "plain")
+    __slots__ = (
+        "after",
+        "before",
+        "errors",
+        "forward",
+        "forward_pre",
+        "functions",
+        "grad_input",
+        "grad_output",
+        "plain",
+    )
 
     def __init__(self, subscribers: tuple[Subscriber, ...] = ()) -> None:
         def of(kind: str) -> tuple[Subscriber, ...]:
@@ -214,7 +224,8 @@ class Site:
         for name, parameter in wanted.items():
             if name not in self.parameter_hooks:
                 hook = ParameterHook(self, names[id(parameter)])
-                self.parameter_hooks[name] = (parameter, parameter.register_post_accumulate_grad_hook(hook))
+                handle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
+                self.parameter_hooks[name] = (parameter, handle)
 
     # -- counting calls ----------------------------------------------------------------------------------------------
 
@@ -228,6 +239,10 @@ class Site:
             self._begin_pass(number)
         self._index = index = self._index + 1
         return index - 1
+
+    def count_for(self, kind: str) -> int:
+        """How much there has been here of what a kind of subscriber hears of."""
+        return self.gradients if kind in ("grad_output", "grad_input", "parameter_grad") else self.calls
 
     def _begin_pass(self, number: int) -> None:
         self._pass = number
@@ -274,9 +289,8 @@ class Site:
             call = (event.call_index, event.recompute)
             for path, tensor in leaves.tensors(output):
                 if tensor.requires_grad:
-                    tensor.register_hook(
-                        GradientHook("grad_output", self, bundle.grad_output, event.moment, call, path)
-                    )
+                    hook = GradientHook("grad_output", self, bundle.grad_output, event.moment, call, path)
+                    tensor.register_hook(hook)  # type: ignore[no-untyped-call]
         return None if output is event.output else output
 
     def _open(self, event: TapEvent) -> None:
@@ -331,7 +345,8 @@ class Site:
         def hook(value: Any, chosen: tuple[Subscriber, ...]) -> None:
             for path, tensor in leaves.tensors(value):
                 if tensor.requires_grad:
-                    tensor.register_hook(GradientHook("grad_input", self, chosen, event.moment, call, path))
+                    made = GradientHook("grad_input", self, chosen, event.moment, call, path)
+                    tensor.register_hook(made)  # type: ignore[no-untyped-call]
 
         if observers:
             hook(event.args, observers)

@@ -31,10 +31,24 @@ class Subscriber:
         selection: where and when.
         open: False once its plugin has been unregistered; then events that are still under way do not reach it.
         seen: whether its selection has been applied to the network before, so that what is missing has been said.
+        heard: whether its first forward pass is over, so that a selection that was never called has been said.
         spent: for ``once``: the phase and number of its only step.
+        missed: by the identity of a site, what had been called there before this one came.
     """
 
-    __slots__ = ("_implementation", "function", "kind", "location", "open", "plugin", "seen", "selection", "spent")
+    __slots__ = (
+        "_implementation",
+        "function",
+        "heard",
+        "kind",
+        "location",
+        "missed",
+        "open",
+        "plugin",
+        "seen",
+        "selection",
+        "spent",
+    )
 
     def __init__(self, kind: str, plugin: str, implementation: Any, selection: Selection, function: Any) -> None:
         self.kind = kind
@@ -43,8 +57,9 @@ class Subscriber:
         self.location: str = implementation.location
         self.function: Callable[[TapEvent], Any] = function
         self.open = True
-        self.seen = False
+        self.seen = self.heard = False
         self.spent: tuple[str, int] | None = None
+        self.missed: dict[int, int] = {}
         self._implementation = implementation
 
     @property
@@ -134,4 +149,4 @@ def _with_event(call: Any) -> Callable[[TapEvent], Any]:
         return function  # type: ignore[no-any-return]
     if call.keywords:
         return lambda event: function(event=event)
-    return lambda event: function()
+    return lambda _: function()

@@ -135,7 +135,13 @@ class GradientHook:
     __torch_unserializable__ = True
 
     def __init__(
-        self, kind: str, site: Site, subscribers: tuple[Subscriber, ...], moment: Moment, call: tuple[int, bool], path: Any
+        self,
+        kind: str,
+        site: Site,
+        subscribers: tuple[Subscriber, ...],
+        moment: Moment,
+        call: tuple[int, bool],
+        path: Any,
     ) -> None:
         self.kind = kind
         self.site = weakref.ref(site)

@@ -90,6 +90,7 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
         _set_up_optimizers(trainer)
     if checkpoint is not None and fitting:
         restore.training_state(trainer, checkpoint)
+    trainer.taps.attach(module, trainer=True)
     if fitting:
         fire.on_fit_start(trainer, module)
     _announce_to_loggers(trainer)
@@ -156,7 +157,10 @@ def _close(trainer: Trainer, failure: BaseException | None) -> None:
     stage = trainer.state.fn.value if trainer.state.fn is not None else ""
 
     def close() -> None:
-        trainer.bus.fire.on_run_close(trainer, trainer.lightning_module, stage, failure)
+        try:
+            trainer.bus.fire.on_run_close(trainer, trainer.lightning_module, stage, failure)
+        finally:
+            trainer.taps.detach()
 
     if failure is None:
         close()

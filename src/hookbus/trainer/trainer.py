@@ -20,6 +20,7 @@ from hookbus.engine.optimizer import LightningOptimizer
 from hookbus.engine.precision import make_precision
 from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.errors import MisconfigurationException
+from hookbus.taps import Taps
 from hookbus.trainer import roster, schedules
 from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unknown, refuse_unsupported
 from hookbus.trainer.choice import best_of_last_fit, chosen
@@ -61,6 +62,7 @@ class Trainer(TrainerView):
         control: requests to the loop: ``trainer.control.stop("why")``.
         progress: the counters of the run.
         settings: the checked arguments.
+        taps: what plugins want to hear of inside the network; ``with trainer.taps.capture("layer3") as captured: …``.
 
     Raises:
         MisconfigurationException: an argument is out of range, or two of them exclude each other.
@@ -116,6 +118,7 @@ class Trainer(TrainerView):
         arguments = tuple(config)
         wanted = [plugins] if isinstance(plugins, str) else list(plugins or ())
         self.bus = Bus.load(wanted, strict=strict)
+        self.taps = Taps(self.bus)
         self.bus.fire.modify_config(self, config)
         refuse_unknown(config, arguments)
         self._build(config)
@@ -144,6 +147,7 @@ class Trainer(TrainerView):
         self.datamodule: Any = None
         self._wrapped_optimizers: list[LightningOptimizer] = []
         self._unclaimed_states: dict[str, Any] = {}
+        self._saved_last: tuple[str, dict[str, Any]] = ("", {})
         self._writer = AsyncWriter(lambda: self.control.look()) if config["async_checkpoints"] else Writer()
         self.strategy._write = write_now
         self._dataloader_idx: int | None = None
@@ -307,6 +311,7 @@ class Trainer(TrainerView):
         checkpoint = dump(self, weights_only=bool(weights_only))
 
         def tell(written: dict[str, Any]) -> None:
+            self._saved_last = path, written
             self.bus.fire.on_checkpoint_saved(self, self.lightning_module, path, written)
 
         if self.is_global_zero:
@@ -314,6 +319,25 @@ class Trainer(TrainerView):
         if self.state.status is not TrainerStatus.RUNNING:
             self._writer.wait()
         self.strategy.barrier("Trainer.save_checkpoint")
+
+    def copy_checkpoint(self, source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+        """Let the checkpoint that was saved just now stand under a second name, too, without writing it once more.
+
+        Args:
+            source: its file.
+            target: the second name; an older file of this name is replaced.
+        """
+        path, target = store.absolute(source), store.absolute(target)
+
+        def copy() -> None:
+            store.clone(path, target)
+            name, written = self._saved_last
+            if name == path:
+                self.bus.fire.on_checkpoint_saved(self, self.lightning_module, target, written)
+
+        if self.is_global_zero:
+            self._writer.afterwards(copy)
+        self.strategy.barrier("Trainer.copy_checkpoint")
 
     def rehearse(self, probe: object | None = None, *, values: bool = True) -> AbstractContextManager[Rehearsal]:
         """Run some steps on the side, of which nothing is left; see :mod:`hookbus.trainer.rehearsal`.
