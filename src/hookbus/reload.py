@@ -116,7 +116,7 @@ def hparams_from_file(path: str | os.PathLike[str]) -> dict[str, Any]:
     if extension not in (".yaml", ".yml"):
         raise ValueError(f"hparams_file must end in .yaml, .yml or .csv, got {path!r}")
     try:
-        import yaml  # type: ignore[import-untyped]
+        import yaml
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(f"reading {path!r} needs PyYAML: pip install pyyaml") from error
     with open(path, encoding="utf-8") as file:

@@ -223,9 +223,7 @@ class Run:
         }
 
 
-def train(
-    plan: Plan, *callbacks: Callback, ckpt_path: Any = None, folder: Path | None = None, **options: Any
-) -> Run:
+def train(plan: Plan, *callbacks: Callback, ckpt_path: Any = None, folder: Path | None = None, **options: Any) -> Run:
     """Train, from the beginning or from a checkpoint."""
     logger, counter, module = Rows(), Counter(), Net(plan)
     trainer = Trainer(
@@ -240,7 +238,7 @@ def train(
             "logger": logger,
             "log_every_n_steps": 1,
             "callbacks": [counter, *callbacks],
-            "enable_checkpointing": True if any(isinstance(c, hookbus.callbacks.Checkpoint) for c in callbacks) else False,
+            "enable_checkpointing": bool(any(isinstance(c, hookbus.callbacks.Checkpoint) for c in callbacks)),
             "enable_progress_bar": False,
             "enable_model_summary": False,
             "default_root_dir": folder,

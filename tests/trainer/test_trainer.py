@@ -126,7 +126,7 @@ def test_a_data_module_gives_all_loaders(tmp_path):
 
 
 def test_loaders_and_a_data_module_exclude_each_other(tmp_path):
-    with pytest.raises(MisconfigurationException, match="train_dataloaders.*or a datamodule, not both"):
+    with pytest.raises(MisconfigurationException, match=r"train_dataloaders.*or a datamodule, not both"):
         trainer(tmp_path).fit(Module(), numbers(1), datamodule=hookbus.LightningDataModule())
 
 
@@ -342,5 +342,5 @@ def test_a_plugin_cannot_invent_arguments(tmp_path):
         def modify_config(self, config):
             config["max_epoch"] = 3
 
-    with pytest.raises(MisconfigurationException, match="'max_epoch', which is no argument.*'max_epochs'"):
+    with pytest.raises(MisconfigurationException, match=r"'max_epoch', which is no argument.*'max_epochs'"):
         trainer(tmp_path, plugins=[Invents()])

@@ -415,7 +415,8 @@ class Bus(pluggy.PluginManager):
 
     def _add(self, registration: Registration, read: Implementation, *, replay: bool = True) -> None:
         called, watched = read, registration.role == "monitor"
-        if watched and read.options.get("when") is None:  # inside its filter, so that calls that are not due cost nothing
+        if watched and read.options.get("when") is None:
+            # Inside its filter, so that calls that are not due cost nothing.
             called, watched = self._guarded(called, registration), False
         hook = self._hook(read.hook)
         called, gate = filtered(called, self._rank, ("when",) if hook.is_tap else FILTERS)

@@ -160,8 +160,11 @@ class CheckpointKeeper(Checkpoint):
 
     def _save_last_checkpoint(self, trainer: pl.Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         """Write the last file; where another one holds the same state already, by a link, or by sharing its bytes."""
-        if not self.save_last:
-            return
+        if self.save_last:
+            self._save_last(trainer, monitor_candidates)
+        trainer._saved_last = None  # it may hold copies of weights
+
+    def _save_last(self, trainer: pl.Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         path = self._last_path(trainer, monitor_candidates)
         table = replace(CheckpointTable.of(self), last_model_path=path)
         self._put_in_place(trainer, path, table, monitor_candidates, self.last_model_path, share=True)
@@ -197,7 +200,7 @@ class CheckpointKeeper(Checkpoint):
             elif self.save_last == "link":
                 self._link_checkpoint(trainer, same, path)
             else:
-                trainer.copy_checkpoint(same, path)
+                trainer.copy_checkpoint(same, path, self.save_weights_only)
                 self._note_saved(trainer, path)
             self._next_table.publish(self)  # once more, for who overrides _save_checkpoint
         finally:

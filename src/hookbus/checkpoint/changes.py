@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, is_dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 import importlib_metadata
@@ -56,7 +56,7 @@ def versions() -> dict[str, str]:
 
 def settings_of(trainer: Any) -> dict[str, Any]:
     """The trainer's arguments that are plain, with precision and number of processes."""
-    settings = asdict(trainer.settings) if is_dataclass(trainer.settings) else dict(vars(trainer.settings))
+    settings = dict(vars(trainer.settings))
     plain = {name: value for name, value in settings.items() if type(value) in _PLAIN and name != "default_root_dir"}
     return {**plain, "precision": trainer.precision, "world_size": trainer.world_size}
 

@@ -74,7 +74,7 @@ class Cursor:
         if state["kind"] not in (self.kind, "unknown"):
             warnings.warn(
                 f"the checkpoint was saved inside an epoch over {_WORDS[state['kind']]}, and the training data now is "
-                f"{_WORDS[self.kind]} ({type(self._loader).__name__}): {self._position} batches are left out, which may be others "
+                f"{_WORDS[self.kind]} ({type(self._loader).__name__}): {self._position} batches are left out, maybe others "
                 "than those that were seen",
                 stacklevel=2,
             )
@@ -160,6 +160,7 @@ class Cursor:
         if kind == "sequence":
             return itertools.islice(iter(loader), position, None)
         start, now = state.get("start") or {}, streams(loader)
+        iterator: Iterator[Any]
         with rng.isolated(start.get("rng")):
             if kind == "stateful" and "loader" in state:
                 loader.load_state_dict(state["loader"])
@@ -194,11 +195,11 @@ class Cursor:
             )
         if self.kind != "indexed":
             warnings.warn(
-                f"the training data ({type(loader).__name__}) has no state and cannot be indexed: the {position} batches of this "
+                f"the training data ({type(loader).__name__}) has no state and no index: the {position} batches of this "
                 "epoch that were seen already are loaded again and dropped (resume_data='refuse' refuses instead)",
                 stacklevel=2,
             )
-        iterator = iter(loader)
+        iterator: Iterator[Any] = iter(loader)
         if first is not None and not getattr(loader, "num_workers", 0):
             rng.restore(first)
         for _ in range(position):
@@ -292,12 +293,19 @@ def _sampler(loader: Any) -> Any:
 
 def is_warm(loader: Any) -> bool:
     """Whether persistent workers are waiting, so that beginning an iteration draws no seed for them."""
-    return isinstance(loader, DataLoader) and loader.persistent_workers and getattr(loader, "_iterator", None) is not None
+    return (
+        isinstance(loader, DataLoader) and loader.persistent_workers and getattr(loader, "_iterator", None) is not None
+    )
 
 
 def warm_up(loader: Any) -> None:
     """Start persistent workers, drawing nothing."""
-    if isinstance(loader, DataLoader) and loader.persistent_workers and not is_warm(loader) and not _is_stateful(loader):
+    if (
+        isinstance(loader, DataLoader)
+        and loader.persistent_workers
+        and not is_warm(loader)
+        and not _is_stateful(loader)
+    ):
         now = streams(loader)
         with rng.isolated():
             iter(loader)
@@ -318,7 +326,7 @@ def _skipping(loader: Any, count: int, first: dict[str, Any] | None) -> Iterator
     # have, and persistent ones go on with an object that skips once and then is like the original.
     skipping = loader.__dict__[name] = _SkipOnce(original, count, first)
     try:
-        iterator = iter(loader)
+        iterator: Iterator[Any] = iter(loader)
     finally:
         loader.__dict__[name] = original
     skipping.skip()

@@ -119,7 +119,7 @@ def read(path: str | os.PathLike[str]) -> dict[str, Any]:
     data = archive.read_record(path, "data.pkl")
     try:
         content = _Reader(io.BytesIO(data)).load()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a damaged pickle can fail in any way
         raise DamagedCheckpointError(f"{path!r} is damaged: its pickle cannot be read ({error})") from None
     if not isinstance(content, dict):
         raise CheckpointError(f"{path!r} is no checkpoint: expected a dictionary, it holds {_said(content)}")
@@ -190,7 +190,7 @@ def stand_in(full: str) -> type[Named]:
     return type(full.rpartition(".")[2] or "Named", (Named,), {"name": full})
 
 
-def _tensor(storage: Any, offset: Any, size: Any, *rest: Any) -> TensorOutline:
+def _tensor(storage: Any, _offset: Any, size: Any, *rest: Any) -> TensorOutline:
     if not isinstance(storage, Storage) or not isinstance(size, tuple):
         raise pickle.UnpicklingError("a tensor without a storage")
     dtype = storage.dtype if len(rest) < 4 else str(getattr(rest[3], "name", rest[3])).rpartition(".")[2]

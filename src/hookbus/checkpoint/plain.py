@@ -61,6 +61,45 @@ def _unfit(value: Any, where: str, allowed: set[type], seen: set[int]) -> Iterat
         yield where, kind
 
 
+def alike(a: Any, b: Any) -> bool:
+    """Whether two checkpoints are the same. Tensors that are the same memory are, so :func:`versions` must be, too."""
+    if a is b:
+        return True
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return _same_tensor(a, b)
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(alike(a[key], b[key]) for key in a)
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(alike, a, b))
+    if isinstance(a, float) and a != a:
+        return bool(b != b)
+    same = a == b
+    return same if isinstance(same, bool) else False
+
+
+def _same_tensor(a: Tensor, b: Tensor) -> bool:
+    if a.shape != b.shape or a.dtype != b.dtype or a.device != b.device or a.layout != b.layout:
+        return False
+    if a.layout is not torch.strided or a.is_quantized:
+        return False
+    if a.data_ptr() == b.data_ptr() and a.stride() == b.stride():
+        return True
+    return torch.equal(a, b)
+
+
+def versions(value: Any) -> list[int]:
+    """How often torch has written into each tensor of a checkpoint: the same list later, and nothing has changed."""
+    if isinstance(value, Tensor):
+        return [] if value.is_inference() else [value._version]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [version for item in value for version in versions(item)]
+
+
 def safe_globals() -> list[Any]:
     """What hookbus's reader allows besides torch's own list: dates, paths, namespaces, and NumPy's numbers and arrays."""
     found: list[Any] = list(_STANDARD)

@@ -120,11 +120,21 @@ def _load(path: str, weights_only: bool, map_location: Any, optional: tuple[str,
 _HYPER_PLACES: Final = tuple(f"[{key!r}]" for key in HYPER_PARAMETERS)
 
 
+# fmt: off
 #: Modules with functions by which a file could do harm, and what is harmless in them.
 _HARMFUL: Final = frozenset(
-    ["os", "posix", "nt", "sys", "subprocess", "shutil", "socket", "runpy", "importlib", "imp", "pty", "ctypes", "code", "codeop", "pickle", "_pickle", "marshal", "types", "builtins", "__builtin__", "operator", "_operator", "functools", "multiprocessing", "threading", "webbrowser", "pathlib._os", "torch.hub", "torch.utils.cpp_extension", "numpy.testing", "pip", "pdb", "timeit", "cProfile", "asyncio"]
+    {
+        "os", "posix", "nt", "sys", "subprocess", "shutil", "socket", "runpy", "importlib", "imp", "pty", "ctypes", "code",
+        "codeop", "pickle", "_pickle", "marshal", "types", "builtins", "__builtin__", "operator", "_operator", "functools", "multiprocessing", "threading", "webbrowser",
+        "pathlib._os", "torch.hub", "torch.utils.cpp_extension", "numpy.testing", "pip", "pdb", "timeit", "cProfile", "asyncio",
+    }
 )
-_HARMLESS: Final = frozenset(["object", "frozenset", "range", "slice", "list", "dict", "tuple", "int", "float", "str", "bool", "bytes", "partial"])
+_HARMLESS: Final = frozenset(
+    {
+        "object", "frozenset", "range", "slice", "list", "dict", "tuple", "int", "float", "str", "bool", "bytes", "partial",
+    }
+)
+# fmt: on
 
 
 def _runs_code(name: str) -> bool:
@@ -144,8 +154,8 @@ def _refusal(path: str, found: dict[str, str]) -> str:
     places = [f"{name} at checkpoint{place}" for place, name in list(found.items())[:5]]
     more = f" and {len(found) - 5} more" if len(found) > 5 else ""
     return (
-        f"{path!r} holds objects that are not plain data; nothing was run to make them: {'; '.join(places)}{more}. If you trust "
-        f"the file, allow them before it is loaded: torch.serialization.add_safe_globals([{', '.join(names)}]), or pass "
+        f"{path!r} holds objects that are not plain data; nothing was run to make them: {'; '.join(places)}{more}. If you "
+        f"trust the file, allow them before it is loaded: torch.serialization.add_safe_globals([{', '.join(names)}]), or pass "
         "weights_only=False"
     )
 
@@ -181,6 +191,7 @@ class _Call:
     """A function that may be called and, unlike a bare function, not be changed by the pickle that names it."""
 
     __slots__ = ("_function",)
+    _function: Callable[..., Any]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         object.__setattr__(self, "_function", function)

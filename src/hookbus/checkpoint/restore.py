@@ -25,7 +25,7 @@ class MismatchError(CheckpointError, RuntimeError):
     """The weights in a checkpoint are not those of the module."""
 
 
-def load_file(trainer: Any, path: str | os.PathLike[str], weights_only: bool | None = None) -> dict[str, Any]:
+def load_file(path: str | os.PathLike[str], weights_only: bool | None = None) -> dict[str, Any]:
     """Read a checkpoint; tensors come to the host. See :func:`hookbus.checkpoint.reading.read`."""
     return read(path, weights_only=weights_only)
 

@@ -29,9 +29,9 @@ def capture(*, cuda: bool = True, plain: bool = True) -> dict[str, Any]:
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         state["numpy"] = numpy.random.get_state(legacy=False)
-    if cuda and torch.cuda.is_available() and torch.cuda.is_initialized():
+    if cuda and torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
-    return as_plain(state) if plain else state  # type: ignore[no-any-return]
+    return as_plain(state) if plain else state
 
 
 def restore(state: dict[str, Any]) -> None:

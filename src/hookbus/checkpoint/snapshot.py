@@ -27,7 +27,7 @@ class HostCopies:
         """
         storages: dict[tuple[torch.device, int], Tensor] = {}
         copied: dict[str, Any] = self._copied(checkpoint, storages, {})
-        if torch.cuda.is_available() and torch.cuda.is_initialized():
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
             torch.cuda.synchronize()  # copies into pinned memory are still under way
         return copied
 

@@ -151,7 +151,7 @@ def newest_whole(paths: Iterable[str | os.PathLike[str]]) -> tuple[str | None, l
         Its path, None if there is none, and what is wrong with each newer file.
     """
     dated = []
-    for path in map(os.fspath, paths):
+    for path in [os.fspath(path) for path in paths]:
         with contextlib.suppress(FileNotFoundError):
             dated.append((os.stat(path).st_mtime_ns, path))
     wrong = []

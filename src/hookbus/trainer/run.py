@@ -81,7 +81,7 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
     with trainer._precision.init_context():
         fire.configure_model(trainer, module)
         fire.configure_sharded_model(trainer, module)
-    checkpoint = restore.load_file(trainer, ckpt_path, weights_only) if ckpt_path else None
+    checkpoint = restore.load_file(ckpt_path, weights_only) if ckpt_path else None
     if checkpoint is not None:
         restore.before_setup(trainer, checkpoint, fitting=fitting)
     trainer._precision.convert_module(module)

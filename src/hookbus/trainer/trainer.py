@@ -13,6 +13,7 @@ from typing import Any
 from hookbus.bus import Bus
 from hookbus.checkpoint import store
 from hookbus.checkpoint.dump import dump
+from hookbus.checkpoint.plain import alike, versions
 from hookbus.checkpoint.writer import AsyncWriter, Writer, write_now
 from hookbus.dialects import logger as logger_dialect
 from hookbus.engine.device import batch_size_of
@@ -147,7 +148,7 @@ class Trainer(TrainerView):
         self.datamodule: Any = None
         self._wrapped_optimizers: list[LightningOptimizer] = []
         self._unclaimed_states: dict[str, Any] = {}
-        self._saved_last: tuple[str, dict[str, Any]] = ("", {})
+        self._saved_last: tuple[str, dict[str, Any], list[int]] | None = None
         self._writer = AsyncWriter(lambda: self.control.look()) if config["async_checkpoints"] else Writer()
         self.strategy._write = write_now
         self._dataloader_idx: int | None = None
@@ -307,37 +308,47 @@ class Trainer(TrainerView):
         """
         if self.lightning_module is None:
             raise AttributeError("there is nothing to save: call fit, validate, test or predict first")
-        path = store.absolute(filepath)
+        self._write(dump(self, weights_only=bool(weights_only)), store.absolute(filepath), storage_options)
+
+    def copy_checkpoint(
+        self, source: str | os.PathLike[str], target: str | os.PathLike[str], weights_only: bool | None = None
+    ) -> None:
+        """Save a checkpoint that is, unless a hook has changed it, the one that was saved just now under another name.
+
+        Everybody is asked for his state again; if nothing differs, the bytes on the disk are shared.
+
+        Args:
+            source: the file that was saved.
+            target: the file to save.
+            weights_only: as for ``source``.
+        """
+        path, target = store.absolute(source), store.absolute(target)
         checkpoint = dump(self, weights_only=bool(weights_only))
+        saved_as, saved, then = self._saved_last or ("", {}, [])
+        if saved_as != path or versions(saved) != then or not alike(saved, checkpoint):
+            self._write(checkpoint, target, None)
+            return
+
+        def copy() -> None:
+            store.clone(path, target)
+            self.bus.fire.on_checkpoint_saved(self, self.lightning_module, target, checkpoint)
+
+        if self.is_global_zero:
+            self._writer.afterwards(copy)
+        self.strategy.barrier("Trainer.copy_checkpoint")
+
+    def _write(self, checkpoint: dict[str, Any], path: str, storage_options: Any) -> None:
+        """Have a checkpoint written, and tell everybody when it is in place."""
 
         def tell(written: dict[str, Any]) -> None:
-            self._saved_last = path, written
             self.bus.fire.on_checkpoint_saved(self, self.lightning_module, path, written)
 
+        self._saved_last = path, checkpoint, versions(checkpoint)
         if self.is_global_zero:
             self._writer.save(checkpoint, path, tell, storage_options)
         if self.state.status is not TrainerStatus.RUNNING:
             self._writer.wait()
         self.strategy.barrier("Trainer.save_checkpoint")
-
-    def copy_checkpoint(self, source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-        """Let the checkpoint that was saved just now stand under a second name, too, without writing it once more.
-
-        Args:
-            source: its file.
-            target: the second name; an older file of this name is replaced.
-        """
-        path, target = store.absolute(source), store.absolute(target)
-
-        def copy() -> None:
-            store.clone(path, target)
-            name, written = self._saved_last
-            if name == path:
-                self.bus.fire.on_checkpoint_saved(self, self.lightning_module, target, written)
-
-        if self.is_global_zero:
-            self._writer.afterwards(copy)
-        self.strategy.barrier("Trainer.copy_checkpoint")
 
     def rehearse(self, probe: object | None = None, *, values: bool = True) -> AbstractContextManager[Rehearsal]:
         """Run some steps on the side, of which nothing is left; see :mod:`hookbus.trainer.rehearsal`.
