@@ -124,14 +124,18 @@ _HYPER_PLACES: Final = tuple(f"[{key!r}]" for key in HYPER_PARAMETERS)
 #: Modules with functions by which a file could do harm, and what is harmless in them.
 _HARMFUL: Final = frozenset(
     {
-        "os", "posix", "nt", "sys", "subprocess", "shutil", "socket", "runpy", "importlib", "imp", "pty", "ctypes", "code",
-        "codeop", "pickle", "_pickle", "marshal", "types", "builtins", "__builtin__", "operator", "_operator", "functools", "multiprocessing", "threading", "webbrowser",
-        "pathlib._os", "torch.hub", "torch.utils.cpp_extension", "numpy.testing", "pip", "pdb", "timeit", "cProfile", "asyncio",
+        "os", "posix", "nt", "sys", "subprocess", "shutil", "socket", "runpy", "importlib", "imp", "pty",
+        "ctypes", "code",
+        "codeop", "pickle", "_pickle", "marshal", "types", "builtins", "__builtin__", "operator",
+        "_operator", "functools", "multiprocessing", "threading", "webbrowser",
+        "pathlib._os", "torch.hub", "torch.utils.cpp_extension", "numpy.testing", "pip", "pdb", "timeit",
+        "cProfile", "asyncio",
     }
 )
 _HARMLESS: Final = frozenset(
     {
-        "object", "frozenset", "range", "slice", "list", "dict", "tuple", "int", "float", "str", "bool", "bytes", "partial",
+        "object", "frozenset", "range", "slice", "list", "dict", "tuple", "int", "float", "str", "bool",
+        "bytes", "partial",
     }
 )
 # fmt: on

@@ -13,7 +13,7 @@ from torch._compile import _disable_dynamo
 
 from hookbus.markers import hookimpl
 from hookbus.taps.event import Moment
-from hookbus.taps.trampoline import Trampoline, fresh_id, is_traced
+from hookbus.taps.trampoline import Trampoline, fresh_id, is_traced, take_off
 
 if TYPE_CHECKING:
     from torch.utils.hooks import RemovableHandle
@@ -133,8 +133,8 @@ class RootConductor:
         if wanted and not self._handles:
             fresh_id(self._model._forward_pre_hooks)
             fresh_id(self._model._forward_hooks)
-            enter = self._model.register_forward_pre_hook(_Enter(self), prepend=True)
-            leave = self._model.register_forward_hook(_Leave(self), always_call=True)
+            enter = self._model.register_forward_pre_hook(_Enter(self).run, prepend=True)
+            leave = self._model.register_forward_hook(_Leave(self).run, always_call=True)
             self._handles = [enter, leave]
         elif not wanted:
             for handle in self._handles:
@@ -171,8 +171,9 @@ class _Enter(Trampoline):
 
     __slots__ = ()
 
-    def __call__(self, module: nn.Module, args: Any) -> None:
-        (_enter_apart if is_traced() else _enter)(self)
+    def run(self, module: nn.Module, args: Any) -> None:
+        """A forward pass begins."""
+        (_enter_apart if is_traced() else _enter)(self, module)
 
 
 class _Leave(Trampoline):
@@ -180,22 +181,27 @@ class _Leave(Trampoline):
 
     __slots__ = ()
 
-    def __call__(self, module: nn.Module, args: Any, output: Any) -> None:
-        (_leave_apart if is_traced() else _leave)(self)
+    def run(self, module: nn.Module, args: Any, output: Any) -> None:
+        """It is over."""
+        (_leave_apart if is_traced() else _leave)(self, module)
 
 
-def _enter(trampoline: _Enter) -> None:
+def _enter(trampoline: _Enter, module: nn.Module) -> None:
     conductor: RootConductor | None = trampoline.site()
-    if conductor is not None:
+    if conductor is None:
+        take_off(module, trampoline)
+    else:
         frame: FrameType | None = sys._getframe(1)
         while frame is not None and frame.f_code.co_name != "_call_impl":
             frame = frame.f_back
         conductor.enter(frame)
 
 
-def _leave(trampoline: _Leave) -> None:
+def _leave(trampoline: _Leave, module: nn.Module) -> None:
     conductor: RootConductor | None = trampoline.site()
-    if conductor is not None:
+    if conductor is None:
+        take_off(module, trampoline)
+    else:
         conductor.leave()
 
 

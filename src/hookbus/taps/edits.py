@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from hookbus.taps import leaves
 from hookbus.taps.errors import EditError
-from hookbus.taps.event import Replace, TapEvent
+from hookbus.taps.event import LiveEvent, Replace, TapEvent
 from hookbus.taps.subscriber import Subscriber
 
 
@@ -27,13 +26,13 @@ def edit_output(subscribers: Sequence[Subscriber], event: TapEvent) -> Any:
                 answer = answer.output
             if answer is None:
                 continue
-            _check(subscriber, event, event.output, answer, "output")
+            _check(subscriber, event, event._output, answer, "output")
         except Exception as error:
             subscriber.blame(error, event)
             raise
         event = event.copy()
-        event.output = answer
-    return event.output
+        event._output = answer
+    return event._output
 
 
 def edit_arguments(subscribers: Sequence[Subscriber], event: TapEvent) -> TapEvent:
@@ -54,14 +53,14 @@ def edit_arguments(subscribers: Sequence[Subscriber], event: TapEvent) -> TapEve
                     f"{subscriber.who} returned a {type(answer).__name__} for {event!r}; expected a tuple of positional "
                     "arguments, such as (x,), or hookbus.taps.Replace(args=…, kwargs=…)"
                 )
-            args = event.args if answer.args is None else answer.args
-            kwargs = dict(event.kwargs) if answer.kwargs is None else answer.kwargs
-            _check(subscriber, event, (event.args, dict(event.kwargs)), (args, kwargs), "arguments")
+            args = event._args if answer.args is None else answer.args
+            kwargs = dict(event._kwargs) if answer.kwargs is None else answer.kwargs
+            _check(subscriber, event, (event._args, dict(event._kwargs)), (args, kwargs), "arguments")
         except Exception as error:
             subscriber.blame(error, event)
             raise
         event = event.copy()
-        event.args, event.kwargs = args, kwargs
+        event._args, event._kwargs = args, kwargs
     return event
 
 
@@ -71,7 +70,7 @@ def edit_gradient(subscribers: Sequence[Subscriber], event: TapEvent) -> Tensor 
     Returns:
         The gradient to go on with; None if it stays as it is.
     """
-    original = event.grad
+    original = event._grad
     for subscriber in subscribers:
         if not subscriber.open:
             continue
@@ -79,30 +78,23 @@ def edit_gradient(subscribers: Sequence[Subscriber], event: TapEvent) -> Tensor 
             answer = _ask(subscriber, event)
             if answer is None:
                 continue
-            if not isinstance(answer, Tensor) or event.grad is None:
-                what = "there is no gradient to replace" if event.grad is None else "expected a tensor"
+            if not isinstance(answer, Tensor) or event._grad is None:
+                what = "there is no gradient to replace" if event._grad is None else "expected a tensor"
                 raise EditError(f"{subscriber.who} returned a {type(answer).__name__} for {event!r}; {what}")
-            _check(subscriber, event, event.grad, answer, "gradient")
+            _check(subscriber, event, event._grad, answer, "gradient")
         except Exception as error:
             subscriber.blame(error, event)
             raise
         event = event.copy()
-        event.grad = answer
-    return None if event.grad is original else event.grad
+        event._grad = answer
+    return None if event._grad is original else event._grad
 
 
 def _ask(subscriber: Subscriber, event: TapEvent) -> Any:
-    """The answer of an editor, under the grad mode of the network; of an observer None, without gradients."""
+    """The answer of an editor, which gets tensors as they are in the graph; of an observer None."""
     if subscriber.selection.edits:
-        return subscriber.function(event)
-    recording = torch.is_grad_enabled()
-    if recording:
-        torch._C._set_grad_enabled(False)
-    try:
-        subscriber.observe(event)
-    finally:
-        if recording:
-            torch._C._set_grad_enabled(True)
+        return subscriber.function(event.copy(LiveEvent))
+    subscriber.observe(event)
     return None
 
 

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from hookbus.engine.nested import map_leaves
 from hookbus.taps import leaves
 
 if TYPE_CHECKING:
     from hookbus.taps.site import Site
 
+_NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
+
+#: What events have that are not about it.
 _DEFAULTS: dict[str, Any] = {
-    "args": (),
-    "kwargs": MappingProxyType({}),
-    "output": None,
-    "grad": None,
+    "_grad": None,
     "path": (),
     "parameter": None,
     "exception": None,
@@ -60,38 +61,29 @@ class Moment:
 
 
 class TapEvent:
-    """One thing that happened inside the network. Its tensors are live: clone what is kept.
+    """One thing that happened inside the network.
+
+    Tensors are those of the network itself, detached: who keeps one keeps no graph, and what is computed from it is not
+    recorded. But they share its memory, so clone what is kept. Editing taps get them attached.
 
     Attributes:
         kind: ``forward_pre``, ``forward``, ``forward_error``, ``grad_output``, ``grad_input`` or ``parameter_grad``.
         call_index: number of this call of the module within its forward pass, from 0.
-        grad_enabled: whether gradients are recorded where this happens.
         recompute: whether activation checkpointing runs this forward pass again.
-        args, kwargs: what the module is, or was, called with.
-        output: what it returned.
-        grad: a gradient; None where an operation with several outputs has one for the others only.
-        path: where the tensor of this gradient stands in the output, or in ``(args, kwargs)``: see
+        path: where the tensor of this gradient stands in the output, or in the arguments: see
             :mod:`hookbus.taps.leaves`.
         parameter: the parameter whose gradient has come.
         exception: what was raised.
         moment: step, epoch, phase and so on, shared by all events of a forward pass.
+        site: of the module.
     """
 
     __slots__ = (
-        "args", "call_index", "exception", "grad", "grad_enabled", "kind", "kwargs", "moment", "output", "own_aliases",
-        "own_name", "parameter", "path", "recompute", "site",
+        "_args", "_grad", "_kwargs", "_output", "call_index", "exception", "kind", "moment", "own_aliases", "own_name",
+        "parameter", "path", "recompute", "site",
     )  # fmt: skip
 
-    kind: str
-    call_index: int
-    grad_enabled: bool
-    recompute: bool
-    moment: Moment
-    site: Site
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
-    output: Any
-    grad: Tensor | None
+    _grad: Tensor | None
     path: leaves.Path
     parameter: nn.Parameter | None
     exception: BaseException | None
@@ -99,20 +91,58 @@ class TapEvent:
     own_aliases: tuple[str, ...]
 
     def __init__(
-        self, kind: str, site: Site, moment: Moment, call_index: int, grad_enabled: bool, recompute: bool
+        self,
+        kind: str,
+        site: Site,
+        moment: Moment,
+        call_index: int,
+        recompute: bool,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] = _NO_KWARGS,
+        output: Any = None,
     ) -> None:
         self.kind = kind
         self.site = site
         self.moment = moment
         self.call_index = call_index
-        self.grad_enabled = grad_enabled
         self.recompute = recompute
+        self._args = args
+        self._kwargs = kwargs
+        self._output = output
 
     def __getattr__(self, name: str) -> Any:  # a slot that this kind of event leaves empty
         try:
             return _DEFAULTS[name]
         except KeyError:
             raise AttributeError(f"a tap's event has no attribute {name!r}") from None
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """What the module is, or was, called with: positional arguments."""
+        value: tuple[Any, ...] = _detached(self._args)
+        return value
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """What the module is, or was, called with: keyword arguments."""
+        value: Mapping[str, Any] = _detached(self._kwargs)
+        return value
+
+    @property
+    def output(self) -> Any:
+        """What the module returned, in whatever structure."""
+        return _detached(self._output)
+
+    @property
+    def grad(self) -> Tensor | None:
+        """A gradient; None where an operation with several outputs has one for the others only."""
+        value: Tensor | None = _detached(self._grad)
+        return value
+
+    @property
+    def grad_enabled(self) -> bool:
+        """Whether gradients are recorded where this happens."""
+        return torch.is_grad_enabled()
 
     @property
     def name(self) -> str:
@@ -184,11 +214,12 @@ class TapEvent:
         """The dtype of :attr:`tensor`."""
         return None if self.tensor is None else self.tensor.dtype
 
-    def copy(self) -> TapEvent:
-        """Another event that says the same: what comes after an edit, as the old one may have been kept by somebody."""
-        other = TapEvent(self.kind, self.site, self.moment, self.call_index, self.grad_enabled, self.recompute)
-        other.args, other.kwargs, other.output = self.args, self.kwargs, self.output
-        other.grad, other.path = self.grad, self.path
+    def copy(self, kind: type[TapEvent] | None = None) -> TapEvent:
+        """Another event that says the same, as a :class:`LiveEvent` or as what this is."""
+        other = (kind or type(self))(
+            self.kind, self.site, self.moment, self.call_index, self.recompute, self._args, self._kwargs, self._output
+        )
+        other._grad, other.path = self._grad, self.path
         return other
 
     def outputs(self) -> Iterator[tuple[leaves.Path, Tensor]]:
@@ -204,6 +235,40 @@ class TapEvent:
         where = f"{self.name or 'the network'}{leaves.spelled(self.path)}"
         again = ", again" if self.recompute else ""
         return f"<{self.kind} of {where}, call {self.call_index}, {self.phase} step {self.step}{again}>"
+
+
+class LiveEvent(TapEvent):
+    """What an editing tap is told: tensors are attached to the graph, as the module gives and takes them."""
+
+    __slots__ = ()
+
+    @property
+    def args(self) -> tuple[Any, ...]:
+        """What the module is called with: positional arguments."""
+        return self._args
+
+    @property
+    def kwargs(self) -> Mapping[str, Any]:
+        """What the module is called with: keyword arguments."""
+        return self._kwargs
+
+    @property
+    def output(self) -> Any:
+        """What the module returned, in whatever structure."""
+        return self._output
+
+    @property
+    def grad(self) -> Tensor | None:
+        """A gradient."""
+        return self._grad
+
+
+def _detached(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        return value.detach() if value.requires_grad else value
+    if value is None:
+        return None
+    return map_leaves(value, _detached)
 
 
 class Replace:

@@ -9,7 +9,7 @@ from typing import Any
 from torch import nn
 
 from hookbus.taps.select import places
-from hookbus.taps.trampoline import Inert, ParameterHook, Trampoline
+from hookbus.taps.trampoline import Inert, Trampoline
 
 _ON_MODULES = {
     "forward_pre": "_forward_pre_hooks",
@@ -57,4 +57,4 @@ def _found(model: nn.Module) -> Iterator[InstalledHook]:
 def _of(name: str, owner: Any, kinds: dict[str, str]) -> Iterator[InstalledHook]:
     for kind, attribute in kinds.items():
         for hook in (getattr(owner, attribute, None) or {}).values():
-            yield InstalledHook(name, kind, hook, isinstance(hook, (Trampoline, ParameterHook, Inert)))
+            yield InstalledHook(name, kind, hook, isinstance(getattr(hook, "__self__", None), (Trampoline, Inert)))

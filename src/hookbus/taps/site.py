@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.hooks import RemovableHandle
 
@@ -22,9 +23,7 @@ from hookbus.taps.trampoline import (
     ParameterHook,
     current_backward,
     fresh_id,
-    is_grad_enabled,
     remove,
-    set_grad_enabled,
 )
 
 
@@ -128,8 +127,6 @@ class Site:
         "_again_index",
         "_before",
         "_failed",
-        "_index",
-        "_pass",
         "_stack",
         "again",
         "aliases",
@@ -138,10 +135,12 @@ class Site:
         "counts_before",
         "first",
         "gradients",
+        "index",
         "module",
         "name",
         "parameter_hooks",
         "parameter_taps",
+        "pass_number",
         "pinned",
     )  # fmt: skip
 
@@ -156,7 +155,8 @@ class Site:
         self._before: RemovableHandle | None = None
         self._after: RemovableHandle | None = None
         self._failed: RemovableHandle | None = None
-        self._pass = self._index = self._again_index = 0
+        self.pass_number = -1
+        self.index = self._again_index = 0
         self._stack: list[int] = []
 
     # -- hooks on and off --------------------------------------------------------------------------------------------
@@ -173,13 +173,13 @@ class Site:
         self.first, self.again, self.parameter_taps = first, again, parameters
         if self._before is None and (first.before or again.before):
             fresh_id(self.module._forward_pre_hooks)
-            self._before = self.module.register_forward_pre_hook(Before(self), with_kwargs=True)
+            self._before = self.module.register_forward_pre_hook(Before(self).run, with_kwargs=True)
         if self._after is None and (first.after or again.after):
             fresh_id(self.module._forward_hooks)
-            self._after = self.module.register_forward_hook(After(self), with_kwargs=True)
+            self._after = self.module.register_forward_hook(After(self).run, with_kwargs=True)
         if self._failed is None and first.errors:
             fresh_id(self.module._forward_hooks)
-            self._failed = self.module.register_forward_hook(Failed(self), with_kwargs=True, always_call=True)
+            self._failed = self.module.register_forward_hook(Failed(self).run, with_kwargs=True, always_call=True)
         if not self.pinned:
             if self._before is not None and not (first.before or again.before):
                 remove(self._before)
@@ -223,44 +223,43 @@ class Site:
                 del self.parameter_hooks[name]
         for name, parameter in wanted.items():
             if name not in self.parameter_hooks:
-                hook = ParameterHook(self, names[id(parameter)])
+                hook = ParameterHook(self, names[id(parameter)]).run
                 handle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
                 self.parameter_hooks[name] = (parameter, handle)
 
     # -- counting calls ----------------------------------------------------------------------------------------------
 
     def count(self) -> int:
-        """Count a call that begins or, if nobody hears of its beginning, ends."""
+        """Count a call that begins or, if nobody hears of its beginning, ends; its number within the forward pass."""
         self.calls += 1
         number = self.clock.number
         if number == 0:  # called directly, not by the network
+            self.pass_number = -1
             return 0
-        if self._pass != number:
+        if self.pass_number != number:
             self._begin_pass(number)
-        self._index = index = self._index + 1
-        return index - 1
+        self.index += 1
+        return self.index - 1
 
-    def count_for(self, kind: str) -> int:
-        """How much there has been here of what a kind of subscriber hears of."""
-        return self.gradients if kind in ("grad_output", "grad_input", "parameter_grad") else self.calls
+    def leave(self) -> int:
+        """The number of the call that ends, if its beginning was counted; else count it now."""
+        return self._stack.pop() if self._stack else self.count()
 
     def _begin_pass(self, number: int) -> None:
-        self._pass = number
-        self._index = self._again_index = 0
+        self.pass_number = number
+        self.index = self._again_index = 0
         self._stack.clear()
 
     def _count_again(self) -> int:
         """Count a call that activation checkpointing repeats."""
-        if self._pass != self.clock.last:
+        if self.pass_number != self.clock.last:
             self._begin_pass(self.clock.last)
         self._again_index += 1
         return self._again_index - 1
 
-    def leave(self, again: bool) -> int:
-        """The number of the call that ends, if its beginning was counted; else count it now."""
-        if self.counts_before and self._stack:
-            return self._stack.pop()
-        return self._count_again() if again else self.count()
+    def count_for(self, kind: str) -> int:
+        """How much there has been here of what a kind of subscriber hears of."""
+        return self.gradients if kind in ("grad_output", "grad_input", "parameter_grad") else self.calls
 
     # -- what happens when hooks fire ----------------------------------------------------------------------------------
 
@@ -273,29 +272,36 @@ class Site:
             self._stack.append(index)
         if not bundle.before:
             return None
-        event = TapEvent("forward_pre", self, self.clock.moment, index, is_grad_enabled(), again)
-        event.args, event.kwargs = args, kwargs
+        event = TapEvent("forward_pre", self, self.clock.moment, index, again, args, kwargs)
         edited = edits.edit_arguments(bundle.forward_pre, event)
-        if bundle.grad_input and event.grad_enabled:
+        if bundle.grad_input and torch.is_grad_enabled():
             edited = self._hook_inputs(bundle.grad_input, edited)
         if bundle.errors:
             self._open(edited)
-        return None if edited is event else (edited.args, dict(edited.kwargs))
+        return None if edited is event else (edited._args, dict(edited._kwargs))
 
     def after(self, bundle: Bundle, event: TapEvent) -> Any:
         """The module has been called, and there is more to do than to tell observers."""
         output = edits.edit_output(bundle.forward, event)
-        if bundle.grad_output and event.grad_enabled:
+        if bundle.grad_output and torch.is_grad_enabled():
             call = (event.call_index, event.recompute)
             for path, tensor in leaves.tensors(output):
                 if tensor.requires_grad:
                     hook = GradientHook("grad_output", self, bundle.grad_output, event.moment, call, path)
                     tensor.register_hook(hook)  # type: ignore[no-untyped-call]
-        return None if output is event.output else output
+        return None if output is event._output else output
+
+    def repeated(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+        """Activation checkpointing has called the module again, in the middle of a backward pass."""
+        index = self._stack.pop() if self.counts_before and self._stack else self._count_again()
+        if not self.again.after:
+            return None
+        return self.after(self.again, TapEvent("forward", self, self.clock.moment, index, True, args, kwargs, output))
 
     def _open(self, event: TapEvent) -> None:
-        failure = TapEvent("forward_error", self, event.moment, event.call_index, event.grad_enabled, event.recompute)
-        failure.args, failure.kwargs = event.args, event.kwargs
+        failure = TapEvent(
+            "forward_error", self, event.moment, event.call_index, event.recompute, event._args, event._kwargs
+        )
         self.clock.open.append(OpenCall(self, failure, sys.exc_info()[1]))
 
     def failed(self, handled: BaseException | None) -> None:
@@ -316,20 +322,15 @@ class Site:
             return
         event = call.event
         event.exception = error
-        recording = is_grad_enabled()
-        set_grad_enabled(False)
-        try:
-            for subscriber in self.first.errors:
-                subscriber.observe(event)
-        finally:
-            set_grad_enabled(recording)
+        for subscriber in self.first.errors:
+            subscriber.observe(event)
 
     def accumulated(self, parameter: nn.Parameter, name: str, aliases: tuple[str, ...]) -> None:
         """A gradient has been added to a parameter."""
         self.gradients += 1
-        event = TapEvent("parameter_grad", self, self.clock.moment, 0, is_grad_enabled(), False)
+        event = TapEvent("parameter_grad", self, self.clock.moment, 0, False)
         event.own_name, event.own_aliases = name, aliases
-        event.parameter, event.grad = parameter, parameter.grad
+        event.parameter, event._grad = parameter, parameter.grad
         edits.edit_gradient(self.parameter_taps, event)
 
     def _hook_inputs(self, subscribers: tuple[Subscriber, ...], event: TapEvent) -> TapEvent:
@@ -349,13 +350,13 @@ class Site:
                     tensor.register_hook(made)  # type: ignore[no-untyped-call]
 
         if observers:
-            hook(event.args, observers)
-            hook(event.kwargs, observers)
+            hook(event._args, observers)
+            hook(event._kwargs, observers)
         if editors:
             event = event.copy()
-            event.args, event.kwargs = map_leaves(event.args, _alias), map_leaves(dict(event.kwargs), _alias)
-            hook(event.args, editors)
-            hook(event.kwargs, editors)
+            event._args, event._kwargs = map_leaves(event._args, _alias), map_leaves(dict(event._kwargs), _alias)
+            hook(event._args, editors)
+            hook(event._kwargs, editors)
         return event
 
     def subscriber_of(self, bundle: Bundle, function: Callable[[TapEvent], Any]) -> Subscriber:

@@ -68,7 +68,7 @@ class Tap:
         self._on_error = on_error
         self._disabled = False
         self._bus: Bus | None = None
-        delivery = _Delivery(self)
+        delivery = _Direct(handler) if on_error == "raise" else _Delivery(self)
         for kind in self.kinds:  # marked methods on the instance, so that a bus reads this like any other plugin
             setattr(self, HOOKS[kind], delivery.deliver)
 
@@ -87,8 +87,6 @@ class Tap:
     def _deliver(self, event: TapEvent) -> Any:
         if self._disabled:
             return None
-        if self._on_error == "raise":
-            return self._handler(event)
         try:
             return self._handler(event)
         except Exception as error:  # noqa: BLE001 - reported: so it was asked for
@@ -114,8 +112,23 @@ class Tap:
         return f"<{type(self).__name__} {self.__name__} on {self.tap_selection}>"
 
 
+# Between the bus and a tap stands an object with one marked method, for whatever kinds the tap has.
+
+
+class _Direct:
+    """Calls the handler and no more."""
+
+    def __init__(self, handler: Callable[[TapEvent], Any]) -> None:
+        self._handler = handler
+
+    @hookimpl
+    def deliver(self, event: TapEvent) -> Any:
+        """Hand the event on."""
+        return self._handler(event)
+
+
 class _Delivery:
-    """Stands between the bus and a tap: one marked method for whatever kinds the tap has."""
+    """Calls the handler by way of the tap, which looks after its errors."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap

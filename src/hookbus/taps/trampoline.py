@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from hookbus.taps.site import Site
     from hookbus.taps.subscriber import Subscriber
 
-is_grad_enabled, set_grad_enabled = torch.is_grad_enabled, torch._C._set_grad_enabled
 #: -1 outside of a backward pass. A forward pass within one is a recomputation of activation checkpointing.
 current_backward = torch._C._current_graph_task_id
 is_traced = torch.compiler.is_dynamo_compiling
@@ -33,23 +32,20 @@ is_traced = torch.compiler.is_dynamo_compiling
 class Inert:
     """What is left of a trampoline in a copy of its module: nothing, and after the first call not even that."""
 
-    def __call__(self, module: nn.Module, *args: Any) -> None:
-        """Take this off the module, unless it is just handling an error, when its hooks are being walked over."""
-        if is_traced() or sys.exc_info()[0] is not None:
-            return
-        for hooks in (module._forward_hooks, module._forward_pre_hooks):
-            for key in [key for key, hook in hooks.items() if hook is self]:
-                del hooks[key]
-                for flags in (
-                    module._forward_hooks_with_kwargs,
-                    module._forward_hooks_always_called,
-                    module._forward_pre_hooks_with_kwargs,
-                ):
-                    flags.pop(key, None)
+    def run(self, module: nn.Module, *args: Any) -> None:
+        """Take this off the module."""
+        take_off(module, self)
+
+    def site(self) -> None:
+        """There is none. A deep copy of ``trampoline.run`` is the trampoline's function, bound to this."""
 
 
 class Trampoline:
-    """Leads from a module to a site."""
+    """Leads from a module to a site. What torch gets is its bound method ``run``, which is faster to call than an object.
+
+    Args:
+        site: what it leads to.
+    """
 
     __slots__ = ("__weakref__", "site")
 
@@ -68,12 +64,12 @@ class Before(Trampoline):
 
     __slots__ = ()
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Count the call and tell whoever hears of it beforehand."""
         if is_traced():
-            return _apart_before(self, args, kwargs)
+            return _before_apart(self, module, args, kwargs)
         site: Site | None = self.site()
-        return None if site is None else site.before(args, kwargs)
+        return take_off(module, self) if site is None else site.before(args, kwargs)
 
 
 class After(Trampoline):
@@ -81,39 +77,37 @@ class After(Trampoline):
 
     __slots__ = ()
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Tell whoever hears of outputs, and put hooks on the tensors for whoever hears of their gradients."""
         if is_traced():
-            return _apart_after(self, args, kwargs, output)
+            return _after_apart(self, module, args, kwargs, output)
         site: Site | None = self.site()
         if site is None:
-            return None
-        again = current_backward() != -1
-        bundle = site.again if again else site.first
-        index = site.leave(again) if again or site.counts_before else site.count()
-        if not bundle.after:
-            return None
-        recording = is_grad_enabled()
-        event = TapEvent("forward", site, site.clock.moment, index, recording, again)
-        event.args = args
-        event.kwargs = kwargs
-        event.output = output
-        if bundle.plain:
-            if recording:
-                set_grad_enabled(False)
-            try:
-                for function in bundle.functions:
-                    answer = function(event)
-                    if answer is not None:
-                        raise site.subscriber_of(bundle, function).refusal(event, answer)
-            except Exception as error:
-                site.subscriber_of(bundle, function).blame(error, event)
-                raise
-            finally:
-                if recording:
-                    set_grad_enabled(True)
-            return None
-        return site.after(bundle, event)
+            return take_off(module, self)
+        if current_backward() != -1:
+            return site.repeated(args, kwargs, output)
+        clock = site.clock
+        if site.counts_before:
+            index = site.leave()
+        elif site.pass_number == clock.number:  # written out: site.count()
+            site.calls += 1
+            index = site.index
+            site.index = index + 1
+        else:
+            index = site.count()
+        bundle = site.first
+        event = TapEvent("forward", site, clock.moment, index, False, args, kwargs, output)
+        if not bundle.plain:
+            return site.after(bundle, event)
+        try:
+            for function in bundle.functions:
+                answer = function(event)
+                if answer is not None:
+                    raise site.subscriber_of(bundle, function).refusal(event, answer)
+        except Exception as error:
+            site.subscriber_of(bundle, function).blame(error, event)
+            raise
+        return None
 
 
 class Failed(Trampoline):
@@ -121,11 +115,30 @@ class Failed(Trampoline):
 
     __slots__ = ()
 
-    def __call__(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
         """Close the call that :class:`Before` has opened, and tell of its error if it ended in one."""
+        if is_traced():
+            return
         site: Site | None = self.site()
-        if site is not None and not is_traced():
+        if site is None:
+            take_off(module, self)
+        else:
             site.failed(sys.exc_info()[1])
+
+
+def take_off(module: nn.Module, trampoline: object) -> None:
+    """Take a trampoline that leads nowhere off a module, unless an error is being handled: torch may be walking then."""
+    if is_traced() or sys.exc_info()[0] is not None:
+        return
+    for hooks in (module._forward_hooks, module._forward_pre_hooks):
+        for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is trampoline]:
+            del hooks[key]
+            for flags in (
+                module._forward_hooks_with_kwargs,
+                module._forward_hooks_always_called,
+                module._forward_pre_hooks_with_kwargs,
+            ):
+                flags.pop(key, None)
 
 
 class GradientHook:
@@ -156,8 +169,8 @@ class GradientHook:
         if site is None:
             return None
         site.gradients += 1
-        event = TapEvent(self.kind, site, self.moment, self.call_index, is_grad_enabled(), self.recompute)
-        event.grad = grad
+        event = TapEvent(self.kind, site, self.moment, self.call_index, self.recompute)
+        event._grad = grad
         event.path = self.path
         return edits.edit_gradient(self.subscribers, event)
 
@@ -184,7 +197,7 @@ class ParameterHook(Trampoline):
         super().__init__(site)
         self.name, self.aliases = names[0], names[1:]
 
-    def __call__(self, parameter: nn.Parameter) -> None:
+    def run(self, parameter: nn.Parameter) -> None:
         """Tell whoever hears of it."""
         site: Site | None = self.site()
         if site is not None:
@@ -212,12 +225,10 @@ def remove(handle: RemovableHandle | None) -> None:
 # In a compiled network a hook is traced into the graph, where the state that plugins keep would make torch.compile
 # start anew at every call. Called apart, it breaks the graph once and is not looked into.
 @_disable_dynamo
-def _apart_before(trampoline: Before, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    site: Site | None = trampoline.site()
-    return None if site is None else site.before(args, kwargs)
+def _before_apart(trampoline: Before, *call: Any) -> Any:
+    return Before.run(trampoline, *call)
 
 
 @_disable_dynamo
-def _apart_after(trampoline: After, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
-    site: Site | None = trampoline.site()
-    return None if site is None else trampoline(site.module, args, kwargs, output)
+def _after_apart(trampoline: After, *call: Any) -> Any:
+    return After.run(trampoline, *call)
