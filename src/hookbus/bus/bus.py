@@ -430,8 +430,8 @@ class Bus(pluggy.PluginManager):
         hook._add_hookimpl(entry.impl)
 
     def _guarded(self, implementation: Implementation, registration: Registration) -> Implementation:
-        draws = getattr(registration.plugin, "draws_random", True) is not False
-        return guarded(implementation, lambda hook, error: self._report(registration, hook, error), draws=draws)
+        disturbs = getattr(registration.plugin, "disturbs_nothing", False) is not True
+        return guarded(implementation, lambda hook, error: self._report(registration, hook, error), disturbs=disturbs)
 
     def _hook(self, name: str) -> Hook:
         """The hook of this name, made if it is the first time that anybody speaks of it."""

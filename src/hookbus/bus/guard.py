@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
 
-from hookbus.bus.streams import GradMode, Snapshot
+from hookbus.bus.streams import Snapshot
 from hookbus.dialects import Implementation
 from hookbus.errors import MisconfigurationException
 
@@ -49,21 +49,21 @@ def undisturbed() -> Generator[None, None, None]:
 
 
 def guarded(
-    implementation: Implementation, on_error: Callable[[str, Exception], None], *, draws: bool = True
+    implementation: Implementation, on_error: Callable[[str, Exception], None], *, disturbs: bool = True
 ) -> Implementation:
     """A monitor's implementation that can neither disturb nor end the run.
 
     Args:
         implementation: of a plugin whose role is monitor; no wrapper (see :func:`refusal`).
         on_error: told of the hook and of what was raised.
-        draws: whether it may draw random numbers. A monitor that is called for every module of a network and declares
-            ``draws_random = False`` is spared the microseconds that keeping the streams costs.
+        disturbs: whether it may draw random numbers or switch the grad mode. A monitor that declares
+            ``disturbs_nothing = True`` is spared the microseconds that keeping them costs; called for every module of a
+            network, they count.
     """
     function, hook = implementation.function, implementation.hook
-    keep = Snapshot if draws else GradMode
 
     def watched(*args: Any, **kwargs: Any) -> None:
-        snapshot = keep()
+        snapshot = Snapshot() if disturbs else None
         try:
             function(*args, **kwargs)
         except MisconfigurationException as error:
@@ -73,7 +73,8 @@ def guarded(
         except Exception as error:  # noqa: BLE001 - reported by name: a monitor must not end a run
             on_error(hook, error)
         finally:
-            snapshot.restore()
+            if snapshot is not None:
+                snapshot.restore()
 
     return implementation.calling(watched)
 

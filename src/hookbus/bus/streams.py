@@ -52,21 +52,6 @@ class Stream:
             self._load(held[1])
 
 
-class GradMode:
-    """torch's grad mode, as it is now; nothing if torch is not imported."""
-
-    __slots__ = ("_grad", "_torch")
-
-    def __init__(self) -> None:
-        self._torch = torch = sys.modules.get("torch")
-        self._grad = torch is not None and torch.is_grad_enabled()
-
-    def restore(self) -> None:
-        """Put it back if it has changed since."""
-        if self._torch is not None and self._torch.is_grad_enabled() != self._grad:
-            self._torch.set_grad_enabled(self._grad)
-
-
 class Snapshot:
     """The streams of Python, NumPy and torch (CPU and the current CUDA device) and torch's grad mode, as they are now.
 

@@ -23,7 +23,7 @@ def capture(*, cuda: bool = True, plain: bool = True) -> dict[str, Any]:
 
     Args:
         cuda: those of CUDA devices too, if CUDA is in use.
-        plain: False leaves NumPy's array as it is, which is quicker; :func:`as_plain` mends that.
+        plain: False leaves the states as Python and NumPy give them, which is quicker; :func:`as_plain` mends that.
     """
     state: dict[str, Any] = {"python": random.getstate(), "torch": torch.get_rng_state()}
     numpy = sys.modules.get("numpy")
@@ -36,7 +36,7 @@ def capture(*, cuda: bool = True, plain: bool = True) -> dict[str, Any]:
 
 def restore(state: dict[str, Any]) -> None:
     """Set all streams that are in ``state``; NumPy is imported if its stream is, CUDA devices that are gone are left out."""
-    random.setstate(_tuple(state["python"]))
+    random.setstate(_python(state["python"]))
     torch.set_rng_state(state["torch"].cpu())
     if "numpy" in state:
         try:
@@ -84,7 +84,7 @@ def stream_state(stream: Any) -> Any:
     if isinstance(stream, torch.Generator):
         return stream.get_state()
     if isinstance(stream, random.Random):
-        return stream.getstate()
+        return as_plain(stream.getstate())
     if hasattr(stream, "bit_generator"):
         return as_plain(stream.bit_generator.state)
     return as_plain(stream.get_state(legacy=False))
@@ -95,7 +95,7 @@ def set_stream_state(stream: Any, state: Any) -> None:
     if isinstance(stream, torch.Generator):
         stream.set_state(state.cpu())
     elif isinstance(stream, random.Random):
-        stream.setstate(_tuple(state))
+        stream.setstate(_python(state))
     elif hasattr(stream, "bit_generator"):
         stream.bit_generator.state = _with_arrays(state)
     else:
@@ -103,16 +103,18 @@ def set_stream_state(stream: Any, state: Any) -> None:
 
 
 def as_plain(state: Any) -> Any:
-    """A state with tensors in place of NumPy's arrays, so that a checkpoint can be read without NumPy."""
+    """A state with tensors in place of NumPy's arrays and Python's long tuples: small, and readable without NumPy."""
     if isinstance(state, dict):
         return {key: as_plain(value) for key, value in state.items()}
+    if isinstance(state, tuple) and len(state) == 3 and isinstance(state[1], tuple):
+        version, numbers, gauss = state
+        return {"version": version, "numbers": torch.tensor(numbers), "gauss": gauss}
     if type(state).__name__ == "ndarray":
         return {_ARRAY: str(state.dtype), "bytes": torch.frombuffer(bytearray(state.tobytes()), dtype=torch.uint8)}
     return state
 
 
 def _with_arrays(state: Any) -> Any:
-
     if isinstance(state, dict):
         if _ARRAY in state:
             return state["bytes"].cpu().numpy().view(state[_ARRAY])
@@ -120,6 +122,8 @@ def _with_arrays(state: Any) -> Any:
     return state
 
 
-def _tuple(value: Any) -> Any:
-    """Lists as tuples: Python's generator insists on them."""
-    return tuple(_tuple(item) for item in value) if isinstance(value, (list, tuple)) else value
+def _python(state: Any) -> Any:
+    """What Python's generator takes."""
+    if isinstance(state, dict):
+        return state["version"], tuple(state["numbers"].tolist()), state["gauss"]
+    return state

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from hookbus.taps import leaves
 from hookbus.taps.errors import EditError
-from hookbus.taps.event import LiveEvent, Replace, TapEvent
+from hookbus.taps.event import Replace, TapEvent
 from hookbus.taps.subscriber import Subscriber
 
 
@@ -93,7 +93,7 @@ def edit_gradient(subscribers: Sequence[Subscriber], event: TapEvent) -> Tensor 
 def _ask(subscriber: Subscriber, event: TapEvent) -> Any:
     """The answer of an editor, which gets tensors as they are in the graph; of an observer None."""
     if subscriber.selection.edits:
-        return subscriber.function(event.copy(LiveEvent))
+        return subscriber.function(event.copy(live=True))
     subscriber.observe(event)
     return None
 

@@ -20,6 +20,7 @@ _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 #: What events have that are not about it.
 _DEFAULTS: dict[str, Any] = {
     "_grad": None,
+    "recompute": False,
     "path": (),
     "parameter": None,
     "exception": None,
@@ -83,6 +84,8 @@ class TapEvent:
         "parameter", "path", "recompute", "site",
     )  # fmt: skip
 
+    kind: str
+    recompute: bool
     _grad: Tensor | None
     path: leaves.Path
     parameter: nn.Parameter | None
@@ -92,20 +95,16 @@ class TapEvent:
 
     def __init__(
         self,
-        kind: str,
         site: Site,
         moment: Moment,
         call_index: int,
-        recompute: bool,
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] = _NO_KWARGS,
         output: Any = None,
     ) -> None:
-        self.kind = kind
         self.site = site
         self.moment = moment
         self.call_index = call_index
-        self.recompute = recompute
         self._args = args
         self._kwargs = kwargs
         self._output = output
@@ -214,11 +213,20 @@ class TapEvent:
         """The dtype of :attr:`tensor`."""
         return None if self.tensor is None else self.tensor.dtype
 
-    def copy(self, kind: type[TapEvent] | None = None) -> TapEvent:
-        """Another event that says the same, as a :class:`LiveEvent` or as what this is."""
-        other = (kind or type(self))(
-            self.kind, self.site, self.moment, self.call_index, self.recompute, self._args, self._kwargs, self._output
-        )
+    @classmethod
+    def of(
+        cls, kind: str, site: Site, moment: Moment, call_index: int, recompute: bool = False, *call: Any
+    ) -> TapEvent:
+        """An event of whatever kind; ``call`` is what the module was called with, and what it returned."""
+        event = cls(site, moment, call_index, *call)
+        event.kind, event.recompute = kind, recompute
+        return event
+
+    def copy(self, *, live: bool = False) -> TapEvent:
+        """Another event that says the same, for observers or for editors."""
+        call = (self._args, self._kwargs, self._output)
+        kind = LiveEvent if live else TapEvent
+        other = kind.of(self.kind, self.site, self.moment, self.call_index, self.recompute, *call)
         other._grad, other.path = self._grad, self.path
         return other
 
@@ -235,6 +243,14 @@ class TapEvent:
         where = f"{self.name or 'the network'}{leaves.spelled(self.path)}"
         again = ", again" if self.recompute else ""
         return f"<{self.kind} of {where}, call {self.call_index}, {self.phase} step {self.step}{again}>"
+
+
+class ForwardEvent(TapEvent):
+    """A module has been called. The one kind of event that there are many of."""
+
+    __slots__ = ()
+
+    kind = "forward"
 
 
 class LiveEvent(TapEvent):

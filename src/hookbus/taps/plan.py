@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from hookbus.taps.select import Place, places, select, structure
+from hookbus.taps.select import Place, Structure, places, select
 from hookbus.taps.site import NOBODY, Bundle, Clock, Site
 from hookbus.taps.subscriber import Subscriber
 
@@ -25,14 +25,18 @@ class Plan:
         sites: by the identity of the module, in the order of definition.
         chosen: for each subscriber the sites that it selects.
         compiled: whether ``torch.compile`` has been applied to a part of the network.
+        scheduled: whether there is anybody who is not due at every step.
+        by_parameter: whether there is anybody who hears of gradients of parameters.
     """
 
     def __init__(
         self, model: nn.Module, subscribers: Sequence[Subscriber], clock: Clock, before: dict[int, Site]
     ) -> None:
-        self.structure = structure(model)
+        self.structure = Structure(model)
         self.subscribers = list(subscribers)
         self.compiled = is_compiled(model)
+        self.scheduled = any(s.selection.scheduled for s in self.subscribers)
+        self.by_parameter = any(s.kind == "parameter_grad" for s in self.subscribers)
         self.places = found = places(model)
         by_module = {id(place.module): place for place in found}
         chosen: dict[Subscriber, list[Place]] = {}
@@ -70,8 +74,7 @@ class Plan:
         if bundles is None:
             bundles = self._bundles[key] = self._bundle(set(first), set(lasting))
         # Their names are looked up each time: parameters may be replaced without any module noticing.
-        by_parameter = any(s.kind == "parameter_grad" for s in (*first, *lasting))
-        names = _names_of_parameters(self.places) if by_parameter else {}
+        names = _names_of_parameters(self.places) if self.by_parameter else {}
         for site, ordinary, again, parameters in bundles:
             site.tell(ordinary, again, parameters, names)
 

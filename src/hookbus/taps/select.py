@@ -63,15 +63,19 @@ def places(model: nn.Module) -> list[Place]:
     return [Place(names[0], tuple(names[1:]), module) for module, names in found.values()]
 
 
-def structure(model: nn.Module) -> tuple[int, ...]:
-    """Something that changes when a module is put in, taken out or replaced; fast enough for every step."""
-    found: list[int] = []
-    waiting = [model]
-    while waiting:
-        module = waiting.pop()
-        found.append(id(module))
-        waiting += [child for child in module._modules.values() if child is not None]
-    return tuple(found)
+class Structure:
+    """Which modules a network consists of, to be compared with what it consists of later; fast enough for every step.
+
+    Args:
+        model: the network.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self._children = [(module._modules, list(module._modules.values())) for module in model.modules()]
+
+    def changed(self) -> bool:
+        """Whether a module was put in, taken out or replaced since."""
+        return any(list(now.values()) != before for now, before in self._children)
 
 
 def select(

@@ -125,6 +125,7 @@ class Site:
         "__weakref__",
         "_after",
         "_again_index",
+        "_again_pass",
         "_before",
         "_failed",
         "_stack",
@@ -155,7 +156,7 @@ class Site:
         self._before: RemovableHandle | None = None
         self._after: RemovableHandle | None = None
         self._failed: RemovableHandle | None = None
-        self.pass_number = -1
+        self.pass_number = self._again_pass = -1
         self.index = self._again_index = 0
         self._stack: list[int] = []
 
@@ -233,11 +234,10 @@ class Site:
         """Count a call that begins or, if nobody hears of its beginning, ends; its number within the forward pass."""
         self.calls += 1
         number = self.clock.number
-        if number == 0:  # called directly, not by the network
-            self.pass_number = -1
-            return 0
-        if self.pass_number != number:
-            self._begin_pass(number)
+        if self.pass_number != number or not number:  # number 0: called directly, not by the network
+            self.pass_number = number
+            self.index = 0
+            self._stack.clear()
         self.index += 1
         return self.index - 1
 
@@ -245,15 +245,10 @@ class Site:
         """The number of the call that ends, if its beginning was counted; else count it now."""
         return self._stack.pop() if self._stack else self.count()
 
-    def _begin_pass(self, number: int) -> None:
-        self.pass_number = number
-        self.index = self._again_index = 0
-        self._stack.clear()
-
     def _count_again(self) -> int:
         """Count a call that activation checkpointing repeats."""
-        if self.pass_number != self.clock.last:
-            self._begin_pass(self.clock.last)
+        if self._again_pass != self.clock.last:
+            self._again_pass, self._again_index = self.clock.last, 0
         self._again_index += 1
         return self._again_index - 1
 
@@ -272,7 +267,7 @@ class Site:
             self._stack.append(index)
         if not bundle.before:
             return None
-        event = TapEvent("forward_pre", self, self.clock.moment, index, again, args, kwargs)
+        event = TapEvent.of("forward_pre", self, self.clock.moment, index, again, args, kwargs)
         edited = edits.edit_arguments(bundle.forward_pre, event)
         if bundle.grad_input and torch.is_grad_enabled():
             edited = self._hook_inputs(bundle.grad_input, edited)
@@ -296,10 +291,12 @@ class Site:
         index = self._stack.pop() if self.counts_before and self._stack else self._count_again()
         if not self.again.after:
             return None
-        return self.after(self.again, TapEvent("forward", self, self.clock.moment, index, True, args, kwargs, output))
+        return self.after(
+            self.again, TapEvent.of("forward", self, self.clock.moment, index, True, args, kwargs, output)
+        )
 
     def _open(self, event: TapEvent) -> None:
-        failure = TapEvent(
+        failure = TapEvent.of(
             "forward_error", self, event.moment, event.call_index, event.recompute, event._args, event._kwargs
         )
         self.clock.open.append(OpenCall(self, failure, sys.exc_info()[1]))
@@ -328,7 +325,7 @@ class Site:
     def accumulated(self, parameter: nn.Parameter, name: str, aliases: tuple[str, ...]) -> None:
         """A gradient has been added to a parameter."""
         self.gradients += 1
-        event = TapEvent("parameter_grad", self, self.clock.moment, 0, False)
+        event = TapEvent.of("parameter_grad", self, self.clock.moment, 0)
         event.own_name, event.own_aliases = name, aliases
         event.parameter, event._grad = parameter, parameter.grad
         edits.edit_gradient(self.parameter_taps, event)

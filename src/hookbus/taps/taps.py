@@ -21,7 +21,6 @@ from hookbus.taps.event import Moment, TapEvent
 from hookbus.taps.listing import InstalledHook, installed_hooks
 from hookbus.taps.plan import Plan
 from hookbus.taps.report import TapReport, report, warn_of_silence
-from hookbus.taps.select import structure
 from hookbus.taps.selection import Which
 from hookbus.taps.site import Clock, Site
 from hookbus.taps.subscriber import HOOKS, Subscriber, subscribers
@@ -181,11 +180,11 @@ class Taps:
         if plan is None or self._model is None:
             return
         self._around.close()
-        due = [s for s in plan.subscribers if s.due(moment)]
-        if due and structure(self._model) != plan.structure:
+        due = [s for s in plan.subscribers if s.due(moment)] if plan.scheduled else plan.subscribers
+        if due and plan.structure.changed():
             plan = self._replan()
             due = [s for s in plan.subscribers if s.due(moment)]
-        for subscriber in due:
+        for subscriber in due if plan.scheduled else ():
             if subscriber.selection.once:
                 subscriber.spent = (moment.phase, moment.number)
         self._clock.begin(moment)
@@ -300,32 +299,35 @@ class Taps:
         elif self._conductor is not None and plan.subscribers and not self.bus.is_registered(self._conductor):
             if self.bus.has_plugin("taps"):  # of the run of which this trainer is a copy
                 self.bus.unregister(name="taps")
-            self.bus.register(self._conductor, "taps", owner="default", source="trainer")
+            self.bus.register(self._conductor, "taps", owner="default", source="trainer", announce=False)
         return plan
 
     def _tell(self) -> None:
         """Let the network's sites tell whoever is to be told in this state."""
-        plan = self._plan
+        plan, root = self._plan, self._held.root is not None
         if plan is None:
             return
+        if root and not plan.scheduled and not plan.by_parameter and self._told is not None:
+            return  # everybody has been told to begin with
         lasting = [s for s in self._due if s.lasting or s.kind == "parameter_grad"]
-        if self._held.root is not None:  # calls of parts of the network, outside of any pass, count as well
+        if root:  # calls of parts of the network, outside of any pass, count as well
             permanent = [s for s in plan.subscribers if not s.selection.scheduled]
             first = self._due if self._state == "forward" else permanent
             lasting = [s for s in lasting if s.selection.scheduled]
         else:
             first = self._due if self._state == "forward" else []
         key = (tuple(map(id, first)), tuple(map(id, lasting if self._state == "backward" else ())))
-        parameters = any(s.kind == "parameter_grad" for s in first)
-        if key != self._told or parameters:
+        if key != self._told or plan.by_parameter:
             self._told = key
             plan.tell(first, lasting if self._state == "backward" else [])
 
     def _look_for_late_hooks(self, plan: Plan) -> bool:
         """Whether nothing fired because the network was compiled and called before there were hooks."""
+        if not plan.compiled or self._late:
+            return False
         permanent = [s for s in self._due if not s.selection.scheduled and s.kind in ("forward_pre", "forward")]
         sites = [site for s in permanent for site in plan.chosen[s]]
-        if not plan.compiled or self._late or not sites or any(site.calls for site in sites):
+        if not sites or any(site.calls for site in sites):
             return False
         self._late = True
         message = (

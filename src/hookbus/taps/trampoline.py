@@ -18,7 +18,7 @@ from torch._compile import _disable_dynamo
 from torch.utils.hooks import RemovableHandle
 
 from hookbus.taps import edits, leaves
-from hookbus.taps.event import Moment, TapEvent
+from hookbus.taps.event import ForwardEvent, Moment, TapEvent
 
 if TYPE_CHECKING:
     from hookbus.taps.site import Site
@@ -87,16 +87,20 @@ class After(Trampoline):
         if current_backward() != -1:
             return site.repeated(args, kwargs, output)
         clock = site.clock
+        number = clock.number
         if site.counts_before:
             index = site.leave()
-        elif site.pass_number == clock.number:  # written out: site.count()
+        else:  # written out: site.count()
             site.calls += 1
-            index = site.index
-            site.index = index + 1
-        else:
-            index = site.count()
+            if site.pass_number == number and number:
+                index = site.index
+                site.index = index + 1
+            else:
+                site.pass_number = number
+                site.index = 1
+                index = 0
         bundle = site.first
-        event = TapEvent("forward", site, clock.moment, index, False, args, kwargs, output)
+        event = ForwardEvent(site, clock.moment, index, args, kwargs, output)
         if not bundle.plain:
             return site.after(bundle, event)
         try:
@@ -169,7 +173,7 @@ class GradientHook:
         if site is None:
             return None
         site.gradients += 1
-        event = TapEvent(self.kind, site, self.moment, self.call_index, self.recompute)
+        event = TapEvent.of(self.kind, site, self.moment, self.call_index, self.recompute)
         event._grad = grad
         event.path = self.path
         return edits.edit_gradient(self.subscribers, event)
