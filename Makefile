@@ -13,7 +13,7 @@ PLUGINS := $(patsubst %/pyproject.toml,%,$(wildcard plugins/*/pyproject.toml))
 PROJECT := pyproject.toml constraints.txt $(PLUGINS:%=%/pyproject.toml)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers tests format bench peers clean
+.PHONY: help demo test lint types layers tests soak format bench peers clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1 \2/p' $(firstword $(MAKEFILE_LIST)) | while read -r name what; do printf 'make %-8s %s\n' $$name "$$what"; done
@@ -39,6 +39,9 @@ layers: $(VENV)/.dev  ## import-linter: imports point down only
 
 tests: $(VENV)/.dev  ## pytest: the tests of hookbus and of its plugins
 	OMP_NUM_THREADS=1 $(RUN) pytest -n $(WORKERS) $(ARGS)
+
+soak: $(VENV)/.dev  ## kill 300 trainings at random places, take them up again, and compare what comes out
+	PYTHONPATH=. $(RUN) tests.checkpoint.faults --trials 300
 
 format: $(VENV)/.dev  ## let ruff mend what it can
 	$(RUN) ruff check --fix .

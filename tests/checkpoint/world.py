@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import io
+import json
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -152,17 +153,21 @@ for _hook in (
 
 
 class Rows(Logger):
-    """Keeps what it is told."""
+    """Keeps what it is told, and appends it to a file."""
 
-    def __init__(self) -> None:
+    def __init__(self, file: Path | None = None) -> None:
         super().__init__()
         self.rows: list[tuple[int | None, dict[str, float]]] = []
+        self.file = file
 
     name = "rows"
     version = "0"
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         self.rows.append((step, dict(metrics)))
+        if self.file is not None:
+            with self.file.open("a") as file:
+                file.write(json.dumps([step, metrics]) + "\n")
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None: ...
 
@@ -223,9 +228,16 @@ class Run:
         }
 
 
-def train(plan: Plan, *callbacks: Callback, ckpt_path: Any = None, folder: Path | None = None, **options: Any) -> Run:
+def train(
+    plan: Plan,
+    *callbacks: Callback,
+    ckpt_path: Any = None,
+    folder: Path | None = None,
+    rows: Path | None = None,
+    **options: Any,
+) -> Run:
     """Train, from the beginning or from a checkpoint."""
-    logger, counter, module = Rows(), Counter(), Net(plan)
+    logger, counter, module = Rows(rows), Counter(), Net(plan)
     trainer = Trainer(
         **{
             "max_epochs": plan.epochs if plan.max_steps == -1 else -1,

@@ -22,7 +22,7 @@ def test_without_a_command_the_commands_are_listed(call):
     ("arguments", "message"),
     [
         (["plugin"], "no command is named 'plugin'; did you mean 'plugins'?"),
-        (["xyzzy"], "no command is named 'xyzzy'; there are: plugins, hooks, order, run"),
+        (["xyzzy"], "no command is named 'xyzzy'; there are: plugins, hooks, order, run, ckpt"),
         (["plugins", "--jsn"], "unrecognized arguments: --jsn; see hookbus plugins --help"),
         (["-p"], "argument -p: expected one argument; see hookbus --help"),
         (["plugins", "info"], "info takes the name of one plugin; see hookbus plugins --help"),

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from hookbus.bus.dispatch import running_hook
 from hookbus.checkpoint import lightning
 from hookbus.checkpoint.changes import plugins_of, settings_of, versions
 from hookbus.checkpoint.format import FORMAT_VERSION, HYPER_PARAMETERS, LIGHTNING_VERSION
@@ -27,6 +28,7 @@ def dump(trainer: Any, *, weights_only: bool = False) -> dict[str, Any]:
         TypeError: the state of a plugin holds something that could not be read back.
     """
     module, progress = trainer.lightning_module, trainer.progress
+    _say_if_inside_a_batch(trainer)
     checkpoint: dict[str, Any] = {
         "epoch": trainer.current_epoch,
         "global_step": trainer.global_step,
@@ -128,6 +130,20 @@ def stateful_plugins(bus: Any) -> list[tuple[str, str, Any]]:
         if overridden(plugin, "state_dict") is not None:
             found.append((registration.position, (name, key, plugin)))
     return [entry for _, entry in sorted(found, key=lambda pair: pair[0])]
+
+
+def _say_if_inside_a_batch(trainer: Any) -> None:
+    progress, hook = trainer.progress, running_hook()
+    if (
+        trainer.training
+        and progress.epoch_started
+        and progress.batch > progress.batch_trained
+        and hook != "on_exception"
+    ):
+        trainer._warn_once(
+            f"a checkpoint is saved in the middle of a batch ({hook or 'outside of any hook'}): a run that resumes from it "
+            "takes this batch again, and is not the same to the last bit; trainer.control.save() saves after the batch"
+        )
 
 
 def _add_hyper_parameters(checkpoint: dict[str, Any], owner: Any, prefix: str) -> None:

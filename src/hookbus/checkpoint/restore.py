@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import Any
+from typing import Any, Final
 
 import torch
 
@@ -19,6 +19,9 @@ from hookbus.checkpoint.reading import read
 from hookbus.dialects import Implementation
 from hookbus.dialects.base import overridden
 from hookbus.errors import MisconfigurationException
+
+#: What a process needs of the file to go on exactly; see ``hookbus.trainer.place``.
+_PLACE: Final = ("rng", "val_batches_seen", "data", "metrics", "metric_objects", "gradients")
 
 
 class MismatchError(CheckpointError, RuntimeError):
@@ -161,7 +164,13 @@ def training_state(trainer: Any, checkpoint: dict[str, Any]) -> None:
             own["control"], lift_stop=_goes_further(trainer.settings, own.get("settings") or {})
         )
     ranks = own.get("ranks") or []
-    trainer.fit_loop.place.load_state_dict(ranks[trainer.global_rank] if trainer.global_rank < len(ranks) else {})
+    place = ranks[trainer.global_rank] if trainer.global_rank < len(ranks) else {}
+    missing = sorted({*_PLACE} - {*place}) if place else []
+    if missing:
+        raise CheckpointError(
+            f"{trainer.ckpt_path!r} lacks {', '.join(missing)} under hookbus/ranks, so no run can go on from it"
+        )
+    trainer.fit_loop.place.load_state_dict(place)
     _tell_changes(trainer, checkpoint, own)
 
 

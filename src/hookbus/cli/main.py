@@ -21,6 +21,7 @@ COMMANDS: Final = {
     "hooks": ("hookbus.cli.hooks:hooks", "the lifecycle points, and who implements them"),
     "order": ("hookbus.cli.hooks:order", "in which order a hook calls its implementations"),
     "run": ("hookbus.cli.run:run", "run a script with a selection of plugins"),
+    "ckpt": ("hookbus.cli.ckpt:ckpt", "what stands in a checkpoint, and whether it is whole"),
 }
 USAGE_STATUS: Final = 2
 

@@ -149,13 +149,13 @@ class _test:
         if self._regex is not None:
             return any(self._regex.search(name) for name in place.names)
         assert self._glob is not None
-        return any(self._glob.fullmatch(name) for name in place.names)
+        return any(self._glob.fullmatch(name) and bool(name) == bool(self._glob.pattern) for name in place.names)
 
 
 @cache
 def _translate(pattern: str) -> re.Pattern[str]:
     parts = re.split(r"(\*\*\.|\.\*\*|\*\*|\*|\?|\[[^\]]*\])", pattern)
-    words = {"**.": r"(?:.*\.)?", ".**": r"\..+", "**": r".+", "*": r"[^.]*", "?": r"[^.]"}
+    words = {"**.": r"(?:.*\.)?", ".**": r"\..+", "**": r".*", "*": r"[^.]*", "?": r"[^.]"}
     text = ""
     for part in parts:
         if part in words:

@@ -87,6 +87,10 @@ class Series:
         """The reduction of all logged values: a fresh tensor. None while ``pending``."""
         raise NotImplementedError
 
+    def state(self) -> dict[str, Any]:
+        """The values so far, as plain data."""
+        raise NotImplementedError
+
     def clear(self) -> None:
         """Forget the values, keep the options."""
         self.logged = self.fresh = self.over = self.pending = False
@@ -326,6 +330,22 @@ class ObjectSeries(Series):
     def epoch_value(self) -> Tensor | None:
         """What ``compute`` gave."""
         return self._computed
+
+    @property
+    def metric(self) -> Any:
+        """The object, None before the first value."""
+        return self._metric
+
+    def state(self) -> dict[str, Any]:
+        """The values so far; what the object holds is its own affair."""
+        return {"last": self._last, "computed": self._computed, "over": self.over}
+
+    def load(self, state: dict[str, Any], metric: Any) -> None:
+        """Go on from what ``state`` returned, with an object that has been restored."""
+        self._metric, self._last, self._computed = metric, state["last"], state["computed"]
+        self.logged, self.over = True, state["over"]
+        self.fresh = not self.over
+        self.pending = self.options.on_epoch and self._computed is None
 
     def clear(self) -> None:
         """Reset the object, and let go of it."""

@@ -25,7 +25,7 @@ reduced across processes in ``log`` (the step's) and ``finish_batches`` (the epo
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -343,37 +343,56 @@ class MetricStore:
 
     # --- state ------------------------------------------------------------------------------------------------------
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self, names: Mapping[int, str] | None = None) -> dict[str, Any]:
         """The running training epoch and the three dictionaries, as tensors, numbers and strings.
 
-        Metric objects are not part of it: their state belongs to the module that owns them.
+        Args:
+            names: a name for each metric object, by its ``id``; what is logged with others is left out. What the objects
+                themselves hold is not part of the state.
         """
+        names = names or {}
         self._merge()
         epoch = self._epochs.get("train")
         return {
             "in_batches": epoch is not None and epoch.in_batches,
             "over": epoch is not None and epoch.over,
             "series": [
-                {"name": item.name, "hook": item.hook, "options": dict(vars(item.options)), **item.state()}
+                {
+                    "name": item.name,
+                    "hook": item.hook,
+                    "options": dict(vars(item.options)),
+                    "object": names.get(id(item.metric)) if isinstance(item, ObjectSeries) else None,
+                    **item.state(),
+                }
                 for item in (epoch.series.values() if epoch else ())
-                if isinstance(item, NumberSeries) and item.logged
+                if item.logged and (not isinstance(item, ObjectSeries) or id(item.metric) in names)
             ],
             "callback_metrics": dict(self._callback),
             "logged_metrics": dict(self._logged),
             "progress_bar_metrics": dict(self.progress_bar_metrics),
         }
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on with a training epoch that :meth:`state_dict` has saved; a ``start("train")`` that follows keeps it."""
+    def load_state_dict(self, state: dict[str, Any], objects: Mapping[str, Any] | None = None) -> None:
+        """Go on with a training epoch that :meth:`state_dict` has saved; a ``start("train")`` that follows keeps it.
+
+        Args:
+            state: what was saved.
+            objects: the metric objects by the names that they had then.
+        """
         self.reset()
         self.start("train")
         epoch = self._running[-1]
         for saved in state["series"]:
             options = LogOptions(**saved["options"])
             name, hook = saved["name"], saved["hook"]
-            series = self._new_series(name, hook, None, options, rule_of(hook, name).per_batch, is_object=False)
-            assert isinstance(series, NumberSeries)
-            series.load(saved)
+            metric = (objects or {}).get(saved["object"]) if saved["object"] is not None else None
+            if saved["object"] is not None and metric is None:
+                continue  # gone from the module
+            series = self._new_series(name, hook, None, options, rule_of(hook, name).per_batch, metric is not None)
+            if isinstance(series, ObjectSeries):
+                series.load(saved, metric)
+            elif isinstance(series, NumberSeries):
+                series.load(saved)
             epoch.series[hook, name, None] = series
         epoch.in_batches, epoch.over = state["in_batches"], state["over"]
         self._callback.update(state["callback_metrics"])

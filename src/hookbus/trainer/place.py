@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from hookbus.checkpoint import rng
 from hookbus.checkpoint.cursor import Cursor, is_warm, leaves_of, set_streams, streams, warm_up
+from hookbus.engine.device import move_to
 from hookbus.trainer.data import batches, length
+from hookbus.trainer.metric_series import is_metric_object
 
 if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
@@ -59,7 +61,8 @@ class Place:
                 "warm": [[is_warm(leaf) for leaf in leaves_of(loader)] for loader in self._loaders()],
                 "loading": self._loading,
             },
-            "metrics": trainer._metrics.state_dict(),
+            "metrics": trainer._metrics.state_dict({id(found): name for name, found in self._metric_objects().items()}),
+            "metric_objects": {name: _metric_state(found) for name, found in self._metric_objects().items()},
             "gradients": self._open_gradients(),
         }
 
@@ -85,6 +88,11 @@ class Place:
         if module.automatic_optimization and not window:
             return {}
         return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+    def _metric_objects(self) -> dict[str, Any]:
+        """The objects in the module that accumulate what is logged, as those of torchmetrics do, by name."""
+        found = self._trainer.lightning_module.named_modules()
+        return {name: part for name, part in found if is_metric_object(part) and hasattr(part, "metric_state")}
 
     def _loaders(self) -> list[Any]:
         """The training loader and those of the validation, as far as they were asked for."""
@@ -116,7 +124,11 @@ class Place:
         """Bring back what was logged; whether the checkpoint knows."""
         if "metrics" not in self._saved:
             return False
-        self._trainer._metrics.load_state_dict(self._saved["metrics"])
+        objects = self._metric_objects()
+        for name, state in self._saved["metric_objects"].items():
+            if name in objects:
+                _set_metric_state(objects[name], state, self._trainer.strategy.root_device)
+        self._trainer._metrics.load_state_dict(self._saved["metrics"], objects)
         return True
 
     def take_up(self) -> None:
@@ -172,3 +184,16 @@ def _moved(state: dict[str, Any], by: int) -> dict[str, Any]:
     leaves = state.get("leaves")
     moved = {**state, "position": state["position"] + by}
     return moved if leaves is None else {**moved, "leaves": [leaf and _moved(leaf, by) for leaf in leaves]}
+
+
+def _metric_state(metric: Any) -> dict[str, Any]:
+    """What a metric has accumulated; torchmetrics leaves it out of ``state_dict`` unless told otherwise."""
+    return {"state": dict(metric.metric_state), "updates": getattr(metric, "_update_count", None)}
+
+
+def _set_metric_state(metric: Any, state: dict[str, Any], device: Any) -> None:
+    for name, value in state["state"].items():
+        setattr(metric, name, move_to(value, device))
+    if state["updates"] is not None:
+        metric._update_count = state["updates"]
+        metric._computed = None
