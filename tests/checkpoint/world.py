@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import hashlib
 import io
 import json
@@ -314,12 +315,15 @@ def resumed_equals_straight(plan: Plan, moment: str, nth: int, folder: Path, **o
     straight = train(plan, save, folder=folder)
     if not path.exists():
         return None
+    seen, rows, result = straight.module.seen[save.seen :], straight.logger.rows[save.rows :], straight.result
+    del straight
+    gc.collect()  # workers of two loaders at once would wait for each other in the end
     resumed = train(plan, ckpt_path=path, folder=folder, **options)
-    assert resumed.module.seen == straight.module.seen[save.seen :], "other data"
+    assert resumed.module.seen == seen, "other data"
     again = moment.startswith("on_validation") and moment != "on_validation_end"
     if not again:
-        assert resumed.logger.rows == straight.logger.rows[save.rows :], "other values were logged"
-    found = difference(resumed.result, straight.result)
+        assert resumed.logger.rows == rows, "other values were logged"
+    found = difference(resumed.result, result)
     if again:  # the validation was begun anew, so its first hooks were called twice
         found.pop("calls", None)
     assert not found, found

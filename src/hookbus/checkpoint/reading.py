@@ -123,14 +123,7 @@ _HYPER_PLACES: Final = tuple(f"[{key!r}]" for key in HYPER_PARAMETERS)
 # fmt: off
 #: Modules with functions by which a file could do harm, and what is harmless in them.
 _HARMFUL: Final = frozenset(
-    {
-        "os", "posix", "nt", "sys", "subprocess", "shutil", "socket", "runpy", "importlib", "imp", "pty",
-        "ctypes", "code",
-        "codeop", "pickle", "_pickle", "marshal", "types", "builtins", "__builtin__", "operator",
-        "_operator", "functools", "multiprocessing", "threading", "webbrowser",
-        "pathlib._os", "torch.hub", "torch.utils.cpp_extension", "numpy.testing", "pip", "pdb", "timeit",
-        "cProfile", "asyncio",
-    }
+    ["os", "posix", "nt", "sys", "io", "_io", "subprocess", "commands", "shutil", "socket", "runpy", "importlib", "imp", "pty", "ctypes", "code", "codeop", "pickle", "_pickle", "cPickle", "marshal", "types", "builtins", "__builtin__", "operator", "_operator", "functools", "multiprocessing", "threading", "thread", "webbrowser", "urllib", "urllib2", "http", "httplib", "requests", "torch.hub", "torch.utils.cpp_extension", "numpy.testing", "pip", "pdb", "timeit", "cProfile", "asyncio", "copy_reg", "copyreg"]
 )
 _HARMLESS: Final = frozenset(
     {
@@ -210,12 +203,20 @@ class _Call:
         raise pickle.UnpicklingError("a pickle tried to change a function")
 
 
+class _Bytes:
+    """What ``torch.load`` asks of ``torch.UntypedStorage``, and no class that a pickle could change."""
+
+    __slots__ = ()
+    dtype = torch.uint8
+
+
 _FUNCTIONS: Final = ("_rebuild_tensor_v2", "_rebuild_tensor_v3", "_rebuild_parameter", "_rebuild_sparse_tensor")
 _KNOWN: Final[dict[str, Any]] = {
     **{
         f"torch._utils.{name}": _Call(getattr(torch._utils, name)) for name in _FUNCTIONS if hasattr(torch._utils, name)
     },
     **{str(value): value for value in vars(torch).values() if isinstance(value, torch.dtype)},
+    "torch.storage.UntypedStorage": _Bytes(),
     "torch.Size": _Call(torch.Size),
     "torch.device": _Call(torch.device),
     "collections.OrderedDict": _Call(collections.OrderedDict),

@@ -20,7 +20,7 @@ from hookbus.cli.parser import Parser, UsageError
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
 
 
-def ckpt(argv: Sequence[str], _early: Sequence[str] = ()) -> int:
+def ckpt(argv: Sequence[str], early: Sequence[str] = ()) -> int:
     """Run ``hookbus ckpt``.
 
     Returns:

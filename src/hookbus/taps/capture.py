@@ -99,7 +99,7 @@ class Capture(Tap):
 
     Attributes:
         nbytes: of all that is kept.
-        dropped: records that were dropped, or not taken, for want of room.
+        dropped: records and gradients that were dropped, or not taken, for want of room.
 
     Raises:
         ValueError: arguments that have no meaning, or exclude each other.
@@ -228,29 +228,33 @@ class Capture(Tap):
         key = (record.name, record.call_index)
         if self._limit is not None and self._count[key] >= self._limit:
             self._drop(next(old for old in self._records if (old.name, old.call_index) == key))
-        if not self._make_room(record):
+        if not self._make_room(record.nbytes, record):
             self.dropped += 1
             return
         self._records.append(record)
         self._count[key] += 1
         self.nbytes += record.nbytes
 
-    def _make_room(self, record: Record) -> bool:
+    def _make_room(self, nbytes: int, record: Record) -> bool:
+        """Whether there is room for so many more bytes, of this record, which itself stays."""
         room = self._room
-        if room is None or self.nbytes + record.nbytes <= room:
+        if room is None or self.nbytes + nbytes <= room:
             return True
         if self._on_full == "raise":
             raise CaptureFullError(
-                f"{record!r} has {record.nbytes:,} bytes, and {self.nbytes:,} of {room:,} are taken; raise max_bytes, keep "
+                f"{record!r} needs {nbytes:,} bytes, and {self.nbytes:,} of {room:,} are taken; raise max_bytes, keep "
                 'less (sample, dtype), or choose on_full="drop_oldest"'
             )
         if self._on_full == "stop":
             self._stopped = True
             return False
-        while self._records and self.nbytes + record.nbytes > room:
-            self._drop(self._records[0])
+        while self.nbytes + nbytes > room:
+            oldest = next((old for old in self._records if old is not record), None)
+            if oldest is None:
+                return False
+            self._drop(oldest)
             self.dropped += 1
-        return record.nbytes <= room
+        return True
 
     def _drop(self, record: Record) -> None:
         self._records.remove(record)
@@ -266,6 +270,9 @@ class Capture(Tap):
             if same and record.name == event.name:
                 grad = None if event.grad is None else self._taken(event.grad)
                 nbytes = 0 if grad is None else grad.numel() * grad.element_size()
+                if not self._make_room(nbytes, record):
+                    self.dropped += 1
+                    return
                 record.grads[path if path in dict(leaves.tensors(record._value)) else event.path] = grad
                 record.nbytes += nbytes
                 self.nbytes += nbytes

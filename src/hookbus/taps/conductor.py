@@ -133,7 +133,7 @@ class RootConductor:
         if wanted and not self._handles:
             fresh_id(self._model._forward_pre_hooks)
             fresh_id(self._model._forward_hooks)
-            enter = self._model.register_forward_pre_hook(_Enter(self).run, prepend=True)
+            enter = self._model.register_forward_pre_hook(_Enter(self).run, prepend=True, with_kwargs=True)
             leave = self._model.register_forward_hook(_Leave(self).run, always_call=True)
             self._handles = [enter, leave]
         elif not wanted:
@@ -156,6 +156,17 @@ class RootConductor:
         step = self.said.get("step", passes - 1)
         others = {key: value for key, value in self.said.items() if key not in ("phase", "step")}
         taps.begin(Moment(step, number=step + 1, phase=phase, **others))
+        # The pass must not end before the network's own taps have been told; those may just have been put on.
+        self._model._forward_hooks.move_to_end(self._handles[1].id)
+
+    def call_what_came(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> Any:
+        """Enter; then do for the pre-hook of the network's own taps, if it was put on just now, what torch will not."""
+        taps = self._taps()
+        before = taps is not None and taps.hears_before(self._model)
+        self.enter(frame)
+        if taps is None or before or not taps.hears_before(self._model):
+            return None
+        return taps.sites[id(self._model)].before(args, kwargs)
 
     def leave(self) -> None:
         """The network has returned, or raised."""
@@ -171,9 +182,9 @@ class _Enter(Trampoline):
 
     __slots__ = ()
 
-    def run(self, module: nn.Module, args: Any) -> None:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A forward pass begins."""
-        (_enter_apart if is_traced() else _enter)(self, module)
+        return (_enter_apart if is_traced() else _enter)(self, module, args, kwargs)
 
 
 class _Leave(Trampoline):
@@ -186,15 +197,14 @@ class _Leave(Trampoline):
         (_leave_apart if is_traced() else _leave)(self, module)
 
 
-def _enter(trampoline: _Enter, module: nn.Module) -> None:
+def _enter(trampoline: _Enter, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     conductor: RootConductor | None = trampoline.site()
     if conductor is None:
-        take_off(module, trampoline)
-    else:
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None and frame.f_code.co_name != "_call_impl":
-            frame = frame.f_back
-        conductor.enter(frame)
+        return take_off(module, trampoline)
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_name != "_call_impl":
+        frame = frame.f_back
+    return conductor.call_what_came(args, kwargs, frame)
 
 
 def _leave(trampoline: _Leave, module: nn.Module) -> None:

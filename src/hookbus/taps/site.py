@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 
 from hookbus.engine.nested import map_leaves
 from hookbus.taps import edits, leaves
+from hookbus.taps.errors import EditError
 from hookbus.taps.event import Moment, TapEvent
 from hookbus.taps.select import Place
 from hookbus.taps.subscriber import Subscriber
@@ -74,11 +75,13 @@ class Bundle:
         after: whoever hears of outputs, edits them, or hears of their gradients.
         functions: those of ``after``, if that is all there is to do.
         plain: whether ``functions`` is all there is to do after a call.
+        editors: whoever edits gradients of inputs.
     """
 
     __slots__ = (
         "after",
         "before",
+        "editors",
         "errors",
         "forward",
         "forward_pre",
@@ -95,8 +98,11 @@ class Bundle:
         self.forward_pre, self.forward = of("forward_pre"), of("forward")
         self.grad_output, self.grad_input, self.errors = of("grad_output"), of("grad_input"), of("forward_error")
         self.before = bool(self.forward_pre or self.grad_input or self.errors)
-        self.after = bool(self.forward or self.grad_output)
-        self.plain = not self.grad_output and not any(subscriber.selection.edits for subscriber in self.forward)
+        self.editors = tuple(subscriber for subscriber in self.grad_input if subscriber.selection.edits)
+        self.after = bool(self.forward or self.grad_output or self.editors)
+        self.plain = not (self.grad_output or self.editors) and not any(
+            subscriber.selection.edits for subscriber in self.forward
+        )
         self.functions = tuple(subscriber.function for subscriber in self.forward)
 
 
@@ -128,6 +134,7 @@ class Site:
         "_again_pass",
         "_before",
         "_failed",
+        "_lent",
         "_stack",
         "again",
         "aliases",
@@ -143,7 +150,7 @@ class Site:
         "parameter_taps",
         "pass_number",
         "pinned",
-    )  # fmt: skip
+    )
 
     def __init__(self, place: Place, clock: Clock) -> None:
         self.name, self.aliases, self.module = place.name, place.aliases, place.module
@@ -159,6 +166,7 @@ class Site:
         self.pass_number = self._again_pass = -1
         self.index = self._again_index = 0
         self._stack: list[int] = []
+        self._lent: list[list[tuple[Tensor, int]]] = []
 
     # -- hooks on and off --------------------------------------------------------------------------------------------
 
@@ -205,9 +213,9 @@ class Site:
         self._stack.clear()
 
     @property
-    def hooked(self) -> bool:
-        """Whether any hook of this site is on the module or its parameters."""
-        return bool(self._before or self._after or self._failed or self.parameter_hooks)
+    def hooked_before(self) -> bool:
+        """Whether there is a pre-hook on the module."""
+        return self._before is not None
 
     def _attend_parameters(self, names: Mapping[int, Any]) -> None:
         """Put hooks on the parameters that there are now: those of yesterday may have been replaced."""
@@ -238,6 +246,7 @@ class Site:
             self.pass_number = number
             self.index = 0
             self._stack.clear()
+            self._lent.clear()
         self.index += 1
         return self.index - 1
 
@@ -277,6 +286,8 @@ class Site:
 
     def after(self, bundle: Bundle, event: TapEvent) -> Any:
         """The module has been called, and there is more to do than to tell observers."""
+        if bundle.editors and self._lent:
+            self._take_back(bundle.editors, event)
         output = edits.edit_output(bundle.forward, event)
         if bundle.grad_output and torch.is_grad_enabled():
             call = (event.call_index, event.recompute)
@@ -301,17 +312,20 @@ class Site:
         )
         self.clock.open.append(OpenCall(self, failure, sys.exc_info()[1]))
 
-    def failed(self, handled: BaseException | None) -> None:
+    def failed(self, handled: BaseException | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The module has been left, by an exception if another one is being handled than when it was entered."""
         calls = self.clock.open
-        while calls:
-            call = calls.pop()
-            if call.site is self:
-                if handled is not None and handled is not call.handled:
-                    if self.counts_before and self._stack:
-                        self._stack.pop()
-                    self.tell_of_failure(call, handled)
-                return
+        own = next((call for call in reversed(calls) if call.site is self), None)
+        if own is None:  # a pre-hook of somebody else has raised before ours was called
+            event = TapEvent.of("forward_error", self, self.clock.moment, self.index, False, args, kwargs)
+            own = OpenCall(self, event, None)
+        else:
+            while calls.pop() is not own:
+                pass
+        if handled is not None and handled is not own.handled:
+            if self.counts_before and self._stack:
+                self._stack.pop()
+            self.tell_of_failure(own, handled)
 
     def tell_of_failure(self, call: OpenCall, error: BaseException) -> None:
         """Tell whoever hears of errors."""
@@ -354,7 +368,21 @@ class Site:
             event._args, event._kwargs = map_leaves(event._args, _alias), map_leaves(dict(event._kwargs), _alias)
             hook(event._args, editors)
             hook(event._kwargs, editors)
+            aliases = [t for value in (event._args, event._kwargs) for _, t in leaves.tensors(value) if t.requires_grad]
+            self._lent.append([(tensor, tensor._version) for tensor in aliases])
         return event
+
+    def _take_back(self, editors: tuple[Subscriber, ...], event: TapEvent) -> None:
+        """See to it that the module has not worked in place on what it was lent.
+
+        Raises:
+            EditError: it has; the gradient then takes a way past the alias, and would not be edited.
+        """
+        if any(tensor._version != version for tensor, version in self._lent.pop()):
+            raise EditError(
+                f"{editors[0].who} edits the gradient of what {self.name!r} is given, and that module works on it in "
+                "place; edit the gradient of the output of the module before it instead (kinds='grad_output')"
+            )
 
     def subscriber_of(self, bundle: Bundle, function: Callable[[TapEvent], Any]) -> Subscriber:
         """Whose function this is."""

@@ -266,6 +266,16 @@ class Taps:
         """All hooks that are on the network now, those of others included; empty if there is no network."""
         return [] if self._model is None else installed_hooks(self._model)
 
+    @property
+    def sites(self) -> dict[int, Site]:
+        """The tapped modules of the network, by identity."""
+        return self._held.sites
+
+    def hears_before(self, module: nn.Module) -> bool:
+        """Whether there is a pre-hook on this module."""
+        site = self._held.sites.get(id(module))
+        return site is not None and site.hooked_before
+
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _changed(self) -> None:

@@ -127,7 +127,7 @@ class Failed(Trampoline):
         if site is None:
             take_off(module, self)
         else:
-            site.failed(sys.exc_info()[1])
+            site.failed(sys.exc_info()[1], args, kwargs)
 
 
 def take_off(module: nn.Module, trampoline: object) -> None:

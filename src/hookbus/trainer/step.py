@@ -210,9 +210,14 @@ class OptimizerStep:
             closure: computes the loss and its gradients; None in manual optimisation.
             **kwargs: passed on to the optimiser's ``step``.
         """
+        trainer = self._trainer
+        watched = trainer.scaler if trainer.bus.implemented("on_optimizer_step_skipped") else None
+        scale = watched.get_scale() if watched is not None else 0.0
         result = self._run(optimizer, closure or _nothing, self._after_closure, automatic=self._automatic, **kwargs)
+        if watched is not None and watched.get_scale() < scale:  # which is how a scaler shows that it left a step out
+            self._fire.on_optimizer_step_skipped(trainer, self._module, self._optimizer)
         if not self._automatic:
-            self._trainer.progress.global_step += 1
+            trainer.progress.global_step += 1
         return result
 
     def _after_closure(self) -> None:
