@@ -62,10 +62,17 @@ class Precision:
     Attributes:
         precision: its name.
         wraps_steps: whether :meth:`forward_context` does anything.
+        converts_input: whether :meth:`convert_input` does anything.
     """
 
     precision: str = "32-true"
     wraps_steps: bool = False
+    converts_input: bool = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        cls.wraps_steps = cls.forward_context is not Precision.forward_context
+        cls.converts_input = cls.convert_input is not Precision.convert_input
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """The module in this precision, changed in place."""
@@ -123,6 +130,10 @@ class Precision:
 
         return optimizer.step(both, **kwargs)
 
+    def steps_plainly(self, optimizer: Optimizer) -> bool:
+        """Whether :meth:`run_optimizer_step` runs closure, ``after_closure`` and ``optimizer.step()``, each once."""
+        return type(self).run_optimizer_step is Precision.run_optimizer_step and _evaluates_once(optimizer)
+
     def clip_gradients(self, optimizer: Optimizer, value: float | None, algorithm: str | None = "norm") -> None:
         """Clip the gradients of the optimiser's parameters; nothing for None and 0.
 
@@ -162,8 +173,6 @@ class TruePrecision(Precision):
         precision: ``64-true``, ``16-true`` or ``bf16-true``.
     """
 
-    wraps_steps = True
-
     def __init__(self, precision: str) -> None:
         self.precision = precision
         self.dtype = _DTYPES[precision]
@@ -193,8 +202,6 @@ class MixedPrecision(Precision):
         device: where the module is. On a CPU torch offers bfloat16 and, from 2.3 on, float16.
     """
 
-    wraps_steps = True
-
     def __init__(self, precision: str, device: torch.device) -> None:
         self.precision = precision
         self._device = device.type
@@ -204,6 +211,10 @@ class MixedPrecision(Precision):
     def forward_context(self) -> AbstractContextManager[Any]:
         """torch's autocast, without the weight cache, as Lightning has it for validations within a training."""
         return torch.autocast(self._device, dtype=self._dtype, cache_enabled=False)
+
+    def steps_plainly(self, optimizer: Optimizer) -> bool:
+        """As the base does; never with a scaler."""
+        return type(self) is MixedPrecision and self.scaler is None and _evaluates_once(optimizer)
 
     def scale(self, loss: Tensor) -> Tensor:
         """The loss times the scale of the gradient scaler, if there is one."""

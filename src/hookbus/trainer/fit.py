@@ -34,7 +34,7 @@ from hookbus.trainer.place import Place
 from hookbus.trainer.schedules import LRSchedulerConfig
 from hookbus.trainer.signals import SIGTERMException
 from hookbus.trainer.states import RunningStage
-from hookbus.trainer.step import AutomaticStep, ManualStep
+from hookbus.trainer.step import AutomaticStep, ManualStep, Outputs, shown
 
 if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
@@ -160,10 +160,7 @@ class FitLoop(FitLoopView):
         loaders = self.loaders or loaders  # somebody may have asked for them again, with other batches
         step = AutomaticStep(trainer) if module.automatic_optimization else ManualStep(trainer)
         if not self._epoch_is_over():
-            for batch, last in self.place.batches(loaders.loaders[0], loaders.num_batches[0]):
-                progress.is_last_batch = last or progress.batch + 1 >= loaders.num_batches[0]
-                if not self._run_batch(step, batch) or self._epoch_is_over():
-                    break
+            self._run_batches(step, loaders)
         metrics.finish_batches()
         progress.epochs_trained += 1
         progress.epoch_started = False
@@ -181,54 +178,79 @@ class FitLoop(FitLoopView):
         trainer._metrics.finish_epoch()
         trainer.progress.epoch += 1
 
-    def _run_batch(self, step: AutomaticStep | ManualStep, batch: Any) -> bool:
-        """Train on one batch, and validate if that is due; False if the module ends the epoch by answering -1."""
-        trainer = self._trainer
-        module, fire, progress, control = trainer.lightning_module, trainer.bus.fire, trainer.progress, trainer.control
-        if trainer._participants.list_changed:
-            trainer._participants.sync()
-        batch_idx = progress.batch
-        batch = trainer._transfer(batch, 0)
-        progress.batch += 1
-        progress.total_batches += 1
-        progress.validated = False
-        control.step = progress.global_step
-        outputs: dict[str, Any] = {}
-        if batch is None:
-            warnings.warn("train_dataloader gave None as a batch: nothing is trained on it", stacklevel=2)
-        else:
-            if -1 in _answers(fire.on_train_batch_start(trainer, module, batch, batch_idx)):
-                progress.is_last_batch = True
+    def _run_batches(self, step: AutomaticStep | ManualStep, loaders: Loaders) -> None:
+        """Train on the batches of an epoch from where the counters stand, and validate where that is due.
+
+        This is the hot path: what hardly ever happens is asked for in one line and done elsewhere.
+        """
+        trainer, progress, control = self._trainer, self._trainer.progress, self._trainer.control
+        module, fire, shortcuts = trainer.lightning_module, trainer.bus.fire, trainer._shortcuts
+        participants, settings, strategy = trainer._participants, trainer.settings, trainer.strategy
+        num_batches = loaders.num_batches[0]
+        for batch, last in self.place.batches(loaders.loaders[0], num_batches):
+            batch_idx = progress.batch
+            progress.is_last_batch = last or batch_idx + 1 >= num_batches
+            if participants.list_changed:
+                participants.sync()
+            batch = trainer._transfer(batch, 0)
+            progress.batch = batch_idx + 1
+            progress.total_batches += 1
+            progress.validated = False
+            control.step = progress.global_step
+            outputs: Outputs = {}
+            if batch is None:
+                warnings.warn("train_dataloader gave None as a batch: nothing is trained on it", stacklevel=2)
+            else:
+                answers = fire.on_train_batch_start(trainer, module, batch, batch_idx)
+                if answers and _says_stop(answers):
+                    self._end_before_batch()
+                    return
+                if control.pending:
+                    if control.take_skip():
+                        if self._epoch_is_over():
+                            return
+                        continue
+                    # Asked for in time to step at the end of the window.
+                    progress.is_last_batch |= control.take_stop_epoch()
+                stepping = batch_idx + 1 - progress.batch_stepped >= settings.accumulate_grad_batches or self._stepping
+                outputs = step(batch, batch_idx, stepping)
+                if stepping:
+                    progress.batch_stepped = batch_idx + 1
+            if strategy.lr_scheduler_configs:
                 self._step_schedulers("step", plateau=False)
-                self._step_schedulers("epoch", plateau=False)
-                return False
+                if self._all_batches_ready:
+                    self._step_schedulers("epoch", plateau=False)
+            progress.batch_trained = batch_idx + 1
+            if not shortcuts.no_outputs:
+                fire.on_train_batch_end(trainer, module, shown(outputs), batch, batch_idx)
+            self._finish_batch()
+            if control.should_stop:
+                trainer._outlets.save()
             if control.pending:
-                if control.take_skip():
-                    return True
-                progress.is_last_batch |= (
-                    control.take_stop_epoch()
-                )  # asked for in time to step at the end of the window
-            stepping = self._stepping
-            outputs = step(batch, batch_idx, stepping)
-            if stepping:
-                progress.batch_stepped = progress.batch
-        if trainer.strategy.lr_scheduler_configs:
-            self._step_schedulers("step", plateau=False)
-            if self._all_batches_ready:
-                self._step_schedulers("epoch", plateau=False)
-        progress.batch_trained = progress.batch
-        fire.on_train_batch_end(trainer, module, outputs, batch, batch_idx)
-        self._finish_batch()
-        if trainer.should_stop:
-            trainer._outlets.save()
-        if control.pending:
-            control.pending = False
-            trainer._writer.poll()
-            if control.take_save():
-                trainer._save_on_request()
-        if trainer.received_sigterm and not self._training_done:
-            raise SIGTERMException
-        return True
+                self._honour_requests()
+            if trainer.received_sigterm and not self._training_done:
+                raise SIGTERMException
+            if (
+                progress.is_last_batch
+                or control.should_stop
+                or settings.max_steps != -1
+                or self.loaders is not loaders  # somebody asked for them again: there may be fewer batches now
+            ) and self._epoch_is_over():
+                return
+
+    def _end_before_batch(self) -> None:
+        """The module has ended the epoch by answering -1 to ``on_train_batch_start``."""
+        self._trainer.progress.is_last_batch = True
+        self._step_schedulers("step", plateau=False)
+        self._step_schedulers("epoch", plateau=False)
+
+    def _honour_requests(self) -> None:
+        """What was asked for while the batch went on, and can wait until everything else is done."""
+        trainer = self._trainer
+        trainer.control.pending = False
+        trainer._writer.poll()
+        if trainer.control.take_save():
+            trainer._save_on_request()
 
     def _finish_batch(self) -> None:
         """What follows ``on_train_batch_end``: loggers, the validation if one is due, schedulers that want its result.
@@ -237,20 +259,26 @@ class FitLoop(FitLoopView):
         validating, had this still before it.
         """
         trainer, progress, control = self._trainer, self._trainer.progress, self._trainer.control
-        if progress.batch_logged < progress.batch:
+        batch, settings = progress.batch, trainer.settings
+        if progress.batch_logged < batch:
             trainer._metrics.finish_batch()
-            progress.batch_logged = progress.batch
-            trainer._outlets.update_train_step_metrics()
+            progress.batch_logged = batch
+            every = settings.log_every_n_steps
+            if every and ((progress.logging_step + 1) % every == 0 or control.should_stop or settings.fast_dev_run):
+                trainer._outlets.update_train_step_metrics()
             if control.pending and control.take_stop_epoch() and not self._all_batches_ready:
                 progress.is_last_batch = True
                 self._step_schedulers("epoch", plateau=False)
-        if not progress.validated and self._validation_due():
+        every = self._val_every
+        maybe = progress.is_last_batch or control.should_stop or control.pending or every == math.inf
+        maybe = maybe or batch % every == 0 or progress.total_batches % every == 0
+        if maybe and not progress.validated and self._validation_due():
             self._validate()
-        if self._trainer.strategy.lr_scheduler_configs:
+        if trainer.strategy.lr_scheduler_configs:
             self._step_schedulers("step", plateau=True)
-        if self._stepping:
+        if progress.batch_stepped == batch or self._stepping:
             progress.logging_step += 1
-        progress.batch_done = progress.batch
+        progress.batch_done = batch
 
     # -- questions that the loop asks itself -------------------------------------------------------------------------
 
@@ -415,6 +443,6 @@ class FitLoop(FitLoopView):
             trainer.state.stage = RunningStage.TRAINING
 
 
-def _answers(answers: Any) -> Any:
-    """The numbers among the answers of a hook: ``-1 in [tensor]`` would compare element by element."""
-    return [answer for answer in answers if isinstance(answer, int)] if answers else ()
+def _says_stop(answers: list[Any]) -> bool:
+    """Whether -1 is among the answers of a hook: ``-1 in [tensor]`` would compare element by element."""
+    return any(isinstance(answer, int) and answer == -1 for answer in answers)

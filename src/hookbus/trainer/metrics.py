@@ -105,7 +105,7 @@ class MetricStore:
 
     def finish_batch(self) -> None:
         """A batch is over, with its last hook."""
-        epoch = self._current("finish_batch")
+        epoch = self._running[-1] if self._running else self._current("finish_batch")
         epoch.begun = epoch.in_batches = True
 
     def finish_batches(self, dataloader_idx: int | None = None) -> None:

@@ -35,13 +35,9 @@ class Outlets:
         self._trainer = trainer
 
     def update_train_step_metrics(self) -> None:
-        """After a training batch: the values of the step, at every ``log_every_n_steps``-th step."""
+        """After a training batch that is due: the values of the step."""
         trainer = self._trainer
-        every = trainer.settings.log_every_n_steps
-        if every == 0:
-            return
-        due = (trainer.progress.logging_step + 1) % every == 0 or trainer.should_stop or trainer.settings.fast_dev_run
-        if not due or not trainer.bus.implemented("log_metrics"):
+        if not trainer.bus.implemented("log_metrics"):
             return
         if not (trainer.fit_loop._should_accumulate() and trainer.lightning_module.automatic_optimization):
             self._send(trainer._metrics.step_metrics(), None)

@@ -17,16 +17,19 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from torch import Tensor
 
-from hookbus.dialects.base import overridden
+from hookbus.engine.precision import Precision
 from hookbus.errors import MisconfigurationException
 
 if TYPE_CHECKING:
     from hookbus.trainer.settings import Settings
     from hookbus.trainer.trainer import Trainer
+
+#: What a step gives: see :func:`shown`.
+Outputs: TypeAlias = "Tensor | dict[str, Any]"
 
 _ANSWERS = 'a scalar tensor (the loss), a dictionary with the loss under "loss", or None to skip the update'
 
@@ -42,12 +45,16 @@ class AutomaticStep:
         self._trainer = trainer
         self._fire = trainer.bus.fire
         self._module = trainer.lightning_module
-        self._forward = trainer._precision.forward_context if trainer._precision.wraps_steps else None
-        self._scale = trainer._precision.scale
+        self._shortcuts = trainer._shortcuts
+        precision = trainer._precision
+        self._precision: Precision = precision
+        self._forward = precision.forward_context if precision.wraps_steps else None
+        self._scale = precision.scale if type(precision).scale is not Precision.scale else None
         # Whether the gradients are those of a window that goes on; else they are cleared first.
         self._within = trainer.progress.batch > trainer.progress.batch_stepped
+        self._plain: Any = None  # the optimiser that was found to need no more than to be told to step
 
-    def __call__(self, batch: Any, batch_idx: int, stepping: bool) -> dict[str, Any]:
+    def __call__(self, batch: Any, batch_idx: int, stepping: bool) -> Outputs:
         """Train on ``batch``.
 
         Args:
@@ -56,81 +63,137 @@ class AutomaticStep:
             stepping: whether it ends a window, so that the optimiser steps.
 
         Returns:
-            What ``on_train_batch_end`` gets as ``outputs``: the detached loss, divided by the window, under ``loss``,
-            and whatever else the step returned; empty if it returned None.
+            What :func:`shown` turns into the ``outputs`` of ``on_train_batch_end``: the loss, divided by the window, or a
+            dictionary with it under ``loss`` and whatever else the step returned; empty if it returned None.
 
         Raises:
             MisconfigurationException: the step returned something else, or ``optimizer_step`` never ran the closure.
         """
-        trainer, fire, module = self._trainer, self._fire, self._module
-        optimizer, accumulate = trainer.optimizers[0], trainer.settings.accumulate_grad_batches
-        outputs: dict[str, Any] | None = None
+        trainer = self._trainer
         within, self._within = self._within, not stepping
+        if not stepping:
+            return self._differentiate(batch, batch_idx, within)[1]
+        wrapped = trainer._wrapped_optimizers[0]
+        if self._shortcuts.step and (wrapped is self._plain or self._is_plain(wrapped)) and "step" not in vars(wrapped):
+            outputs = self._differentiate(batch, batch_idx, within)[1]
+            optimizer = wrapped.optimizer
+            self._fire.on_before_optimizer_step(trainer, self._module, optimizer)
+            if trainer.settings.gradient_clip_val is not None or not self._shortcuts.clip:
+                clip(trainer, optimizer)
+            optimizer.step()
+        else:
+            return self._step_through_hook(batch, batch_idx, within, wrapped)
+        trainer.progress.global_step += 1
+        return outputs
+
+    def _step_through_hook(self, batch: Any, batch_idx: int, within: bool, wrapped: Any) -> Outputs:
+        """The plain way: ``optimizer_step`` runs the optimiser, which runs the closure, however often it likes."""
+        trainer = self._trainer
+        outputs: Outputs | None = None
 
         def closure() -> Tensor | None:
             nonlocal outputs
-            if self._forward is None:
-                answer = fire.training_step(trainer, module, batch, batch_idx)
-            else:
-                with self._forward():
-                    answer = fire.training_step(trainer, module, batch, batch_idx)
-            loss, outputs = self._read(answer, accumulate)
-            if not within:
-                fire.on_before_zero_grad(trainer, module, optimizer)
-                fire.optimizer_zero_grad(trainer, module, trainer.current_epoch, batch_idx, optimizer)
-            if loss is not None:
-                loss = self._scale(loss)
-                fire.on_before_backward(trainer, module, loss)
-                fire.backward(trainer, module, loss)
-                fire.on_after_backward(trainer, module)
+            loss, outputs = self._differentiate(batch, batch_idx, within)
             return loss
 
-        if not stepping:
-            closure()
-        else:
-            epoch = trainer.current_epoch
-            fire.optimizer_step(trainer, module, epoch, batch_idx, trainer._wrapped_optimizers[0], closure)
-            trainer.progress.global_step += 1
-            if outputs is None:
-                raise MisconfigurationException(
-                    "optimizer_step was called but the closure never ran, so there is no loss and no gradient; call "
-                    "optimizer.step(closure=optimizer_closure) in it, or optimizer_closure() yourself"
-                )
-        return outputs or {}
+        self._fire.optimizer_step(trainer, self._module, trainer.current_epoch, batch_idx, wrapped, closure)
+        trainer.progress.global_step += 1
+        if outputs is None:
+            raise MisconfigurationException(
+                "optimizer_step was called but the closure never ran, so there is no loss and no gradient; call "
+                "optimizer.step(closure=optimizer_closure) in it, or optimizer_closure() yourself"
+            )
+        return outputs
 
-    def _read(self, answer: Any, accumulate: int) -> tuple[Tensor | None, dict[str, Any]]:
-        """The loss to differentiate, and the outputs for ``on_train_batch_end``."""
-        extra: dict[str, Any] = {}
-        if isinstance(answer, Tensor):
-            loss = answer
-        elif isinstance(answer, Mapping):
-            if answer.get("loss") is None:
-                raise MisconfigurationException(
-                    f"training_step returned a dictionary without a loss: expected {_ANSWERS}, got the keys {list(answer)}"
-                )
-            loss = answer["loss"]
-            extra = {key: value for key, value in answer.items() if key != "loss"}
-        elif answer is None:
-            warnings.warn(
-                "training_step returned None: no update for this batch; ignore this if it was on purpose", stacklevel=2
-            )
-            return None, {}
+    def _is_plain(self, wrapped: Any) -> bool:
+        """Whether stepping ``wrapped`` with a closure is: the closure, the hooks after it, ``optimizer.step()``."""
+        if not self._precision.steps_plainly(wrapped.optimizer):
+            return False
+        self._plain = wrapped
+        return True
+
+    def _differentiate(self, batch: Any, batch_idx: int, within: bool) -> tuple[Tensor | None, Outputs]:
+        """Compute the loss and its gradients; with ``within`` they are added to those that there are.
+
+        Returns:
+            The loss that was differentiated, None for none, and what ``__call__`` returns.
+        """
+        trainer, fire, module, shortcuts = self._trainer, self._fire, self._module, self._shortcuts
+        if self._forward is None:
+            answer = fire.training_step(trainer, module, batch, batch_idx)
         else:
+            with self._forward():
+                answer = fire.training_step(trainer, module, batch, batch_idx)
+        loss: Tensor | None
+        outputs: Outputs
+        accumulate = trainer.settings.accumulate_grad_batches
+        if type(answer) is Tensor and answer.numel() == 1:
+            loss = outputs = answer if accumulate == 1 else answer / accumulate
+        else:
+            loss, outputs = _read(answer, accumulate)
+        if not within:
+            optimizer = trainer.strategy.optimizers[0]
+            fire.on_before_zero_grad(trainer, module, optimizer)
+            if shortcuts.zero_grad:
+                optimizer.zero_grad()
+            else:
+                fire.optimizer_zero_grad(trainer, module, trainer.current_epoch, batch_idx, optimizer)
+        if loss is not None:
+            if self._scale is not None:
+                loss = self._scale(loss)
+            fire.on_before_backward(trainer, module, loss)
+            if shortcuts.backward:
+                loss.backward()
+            else:
+                fire.backward(trainer, module, loss)
+            fire.on_after_backward(trainer, module)
+        return loss, outputs
+
+
+def shown(outputs: Outputs) -> dict[str, Any]:
+    """What ``on_train_batch_end`` gets as ``outputs``, made only if there is somebody to get it."""
+    return {"loss": outputs.detach()} if isinstance(outputs, Tensor) else outputs
+
+
+def _read(answer: Any, accumulate: int) -> tuple[Tensor | None, dict[str, Any]]:
+    """The loss to differentiate, and the outputs for ``on_train_batch_end``."""
+    extra: dict[str, Any] = {}
+    if isinstance(answer, Tensor):
+        loss = answer
+    elif isinstance(answer, Mapping):
+        if answer.get("loss") is None:
             raise MisconfigurationException(
-                f"training_step must return {_ANSWERS}; got {type(answer).__name__}: {answer!r}"
+                f"training_step returned a dictionary without a loss: expected {_ANSWERS}, got the keys {list(answer)}"
             )
-        if not isinstance(loss, Tensor) or loss.numel() != 1:
-            what = (
-                f"a tensor of shape {tuple(loss.shape)}"
-                if isinstance(loss, Tensor)
-                else f"{type(loss).__name__}: {loss!r}"
-            )
-            raise MisconfigurationException(
-                f"the loss must be a tensor with one element (reduce it, e.g. by .mean()); got {what}"
-            )
-        if accumulate > 1:
-            loss = loss / accumulate
-        return loss, {"loss": loss.detach(), **extra}
+        loss = answer["loss"]
+        extra = {key: value for key, value in answer.items() if key != "loss"}
+    elif answer is None:
+        warnings.warn(
+            "training_step returned None: no update for this batch; ignore this if it was on purpose", stacklevel=2
+        )
+        return None, {}
+    else:
+        raise MisconfigurationException(
+            f"training_step must return {_ANSWERS}; got {type(answer).__name__}: {answer!r}"
+        )
+    if not isinstance(loss, Tensor) or loss.numel() != 1:
+        what = (
+            f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else f"{type(loss).__name__}: {loss!r}"
+        )
+        raise MisconfigurationException(
+            f"the loss must be a tensor with one element (reduce it, e.g. by .mean()); got {what}"
+        )
+    if accumulate > 1:
+        loss = loss / accumulate
+    return loss, {"loss": loss.detach(), **extra}
+
+
+def clip(trainer: Trainer, optimizer: Any) -> None:
+    """Let the hook clip the gradients by the bound that the trainer was given."""
+    settings = trainer.settings
+    trainer.bus.fire.configure_gradient_clipping(
+        trainer, trainer.lightning_module, optimizer, settings.gradient_clip_val, settings.gradient_clip_algorithm
+    )
 
 
 class ManualStep:
@@ -146,7 +209,7 @@ class ManualStep:
         self._module = trainer.lightning_module
         self._forward = trainer._precision.forward_context
 
-    def __call__(self, batch: Any, batch_idx: int, stepping: bool) -> dict[str, Any]:
+    def __call__(self, batch: Any, batch_idx: int, stepping: bool) -> Outputs:
         """Run the step; ``stepping`` does not matter here.
 
         Raises:
@@ -199,8 +262,6 @@ class OptimizerStep:
         self._module = module = trainer.lightning_module
         self._automatic = module.automatic_optimization
         self._run = trainer._precision.run_optimizer_step
-        self._clipping: Any = trainer.bus.hook.configure_gradient_clipping
-        self._module_clips = any(overridden(module, name) for name in ("configure_gradient_clipping", "clip_gradients"))
 
     def __call__(self, optimizer: Any, closure: Callable[[], Any] | None = None, **kwargs: Any) -> Any:
         """Update.
@@ -225,12 +286,9 @@ class OptimizerStep:
         self._fire.on_before_optimizer_step(trainer, module, optimizer)
         if not self._automatic:
             return
-        settings = trainer.settings
-        # Without a bound the module's default has nothing to do; asking it costs as much as all other hooks of a step.
-        if settings.gradient_clip_val is not None or self._module_clips or len(self._clipping) > 1:
-            self._fire.configure_gradient_clipping(
-                trainer, module, optimizer, settings.gradient_clip_val, settings.gradient_clip_algorithm
-            )
+        # Without a bound the default has nothing to do; asking it costs as much as all other hooks of a step.
+        if trainer.settings.gradient_clip_val is not None or not trainer._shortcuts.clip:
+            clip(trainer, optimizer)
 
 
 def _nothing() -> None:

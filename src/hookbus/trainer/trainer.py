@@ -16,7 +16,7 @@ from hookbus.checkpoint.dump import dump
 from hookbus.checkpoint.plain import alike, versions
 from hookbus.checkpoint.writer import AsyncWriter, Writer, write_now
 from hookbus.dialects import logger as logger_dialect
-from hookbus.engine.device import batch_size_of
+from hookbus.engine.device import batch_size_of, move_to
 from hookbus.engine.optimizer import LightningOptimizer
 from hookbus.engine.precision import make_precision
 from hookbus.engine.strategy import SingleDeviceStrategy
@@ -37,6 +37,7 @@ from hookbus.trainer.progress import Progress
 from hookbus.trainer.rehearsal import Rehearsal, rehearsal, reload_data
 from hookbus.trainer.run import run
 from hookbus.trainer.settings import SETTINGS, check
+from hookbus.trainer.shortcuts import Shortcuts
 from hookbus.trainer.states import RunningStage, TrainerFn, TrainerState, TrainerStatus
 from hookbus.trainer.step import OptimizerStep, refuse_unheeded, run_manual_backward
 from hookbus.trainer.view import TrainerView
@@ -168,6 +169,7 @@ class Trainer(TrainerView):
             barebones=self.settings.barebones,
         )
         self._participants = Participants(self)
+        self._shortcuts = Shortcuts(self.bus)
         self._participants.sync()
         self.loggers = make_loggers(config["logger"], self.settings)
 
@@ -483,11 +485,15 @@ class Trainer(TrainerView):
 
     def _transfer(self, batch: Any, dataloader_idx: int) -> Any:
         """Bring a batch to the device, through the transfer hooks."""
-        module, fire = self.lightning_module, self.bus.fire
-        batch = self._precision.convert_input(batch)
-        batch = fire.on_before_batch_transfer(self, module, batch, dataloader_idx)
-        batch = fire.transfer_batch_to_device(self, module, batch, self.strategy.root_device, dataloader_idx)
-        batch = fire.on_after_batch_transfer(self, module, batch, dataloader_idx)
+        if self._precision.converts_input:
+            batch = self._precision.convert_input(batch)
+        if self._shortcuts.transfer:
+            batch = move_to(batch, self.strategy.root_device)
+        else:
+            module, fire = self.lightning_module, self.bus.fire
+            batch = fire.on_before_batch_transfer(self, module, batch, dataloader_idx)
+            batch = fire.transfer_batch_to_device(self, module, batch, self.strategy.root_device, dataloader_idx)
+            batch = fire.on_after_batch_transfer(self, module, batch, dataloader_idx)
         self._batch, self._known_batch_size = batch, None
         return batch
 

@@ -32,7 +32,13 @@ for _steps in (2, 3, 4, 5):
     scenario.fit(f"accumulate_max_steps_{_steps}", {"accumulate_grad_batches": 3, "max_steps": _steps}, train=7, val=1)
 scenario.fit("accumulate_stream", {"accumulate_grad_batches": 2}, train=lambda: stream(5), val=1)
 scenario.fit("accumulate_limited", {"accumulate_grad_batches": 2, "limit_train_batches": 3}, train=5, val=1)
-scenario.fit("accumulate_lbfgs", {"accumulate_grad_batches": 2, "max_epochs": 1}, train=3, val=1, optimizer="lbfgs")
+scenario.fit(
+    "accumulate_lbfgs",
+    {"precision": "64-true", "accumulate_grad_batches": 2, "max_epochs": 1},
+    train=3,
+    val=1,
+    optimizer="lbfgs",
+)
 scenario.fit(
     "accumulate_frequent_schedulers", {"accumulate_grad_batches": 2}, train=9, val=None, optimizer="every second"
 )
@@ -118,7 +124,9 @@ scenario.fit(
 scenario.fit(
     "step_returns_none_accumulating_last", {"accumulate_grad_batches": 2, "max_epochs": 1}, train=5, step=_none_at(1, 4)
 )
-scenario.fit("step_returns_none_lbfgs", {"max_epochs": 1}, optimizer="lbfgs", step=_none_at(1), train=2)
+scenario.fit(
+    "step_returns_none_lbfgs", {"precision": "64-true", "max_epochs": 1}, optimizer="lbfgs", step=_none_at(1), train=2
+)
 scenario.fit(
     "step_returns_dictionary", {"max_epochs": 1}, step=lambda m, batch, i: {"loss": m.loss(batch), "number": i}
 )

@@ -15,10 +15,17 @@ SCENARIOS = scenario = Register()
 scenario.fit("clip_by_norm", {"gradient_clip_val": 0.1, "max_epochs": 1})
 scenario.fit("clip_by_value", {"gradient_clip_val": 0.05, "gradient_clip_algorithm": "value", "max_epochs": 1})
 scenario.fit("clip_to_zero", {"gradient_clip_val": 0, "max_epochs": 1})
-scenario.fit("lbfgs", {"max_epochs": 1}, train=2, val=1, optimizer="lbfgs")
-scenario.fit("lbfgs_plain", {"max_epochs": 2}, train=2, val=1, optimizer="lbfgs", plain=True)
-scenario.fit("lbfgs_clipped", {"gradient_clip_val": 0.1, "max_epochs": 1}, train=2, val=1, optimizer="lbfgs by step")
-scenario.fit("lbfgs_max_steps", {"max_steps": 3}, train=2, val=1, optimizer="lbfgs by step")
+# In double precision: LBFGS multiplies rounding errors, which differ between processors, by thousands.
+scenario.fit("lbfgs", {"precision": "64-true", "max_epochs": 1}, train=2, val=1, optimizer="lbfgs")
+scenario.fit("lbfgs_plain", {"precision": "64-true", "max_epochs": 2}, train=2, val=1, optimizer="lbfgs", plain=True)
+scenario.fit(
+    "lbfgs_clipped",
+    {"precision": "64-true", "gradient_clip_val": 0.1, "max_epochs": 1},
+    train=2,
+    val=1,
+    optimizer="lbfgs by step",
+)
+scenario.fit("lbfgs_max_steps", {"precision": "64-true", "max_steps": 3}, train=2, val=1, optimizer="lbfgs by step")
 scenario.fit("no_optimizer", {"max_epochs": 1}, optimizer="none", step=lambda m, batch, i: m.loss(batch))
 scenario.fit("no_optimizer_plain", {"max_epochs": 1}, optimizer="none", plain=True)
 scenario.fit("optimizer_without_scheduler", {"max_epochs": 1}, optimizer="plain")
@@ -171,7 +178,13 @@ scenario.fit("manual_two_optimizers_plain", {}, manual=True, step=_pair, optimiz
 scenario.fit("manual_two_optimizers_one_rare", {}, manual=True, step=_rarely, optimizer="two", val=1)
 scenario.fit("manual_two_optimizers_max_steps", {"max_steps": 4}, manual=True, step=_pair, optimizer="two", val=1)
 scenario.fit(
-    "manual_closure_lbfgs", {"max_epochs": 1}, manual=True, step=_with_closure, optimizer="lbfgs", train=2, val=1
+    "manual_closure_lbfgs",
+    {"precision": "64-true", "max_epochs": 1},
+    manual=True,
+    step=_with_closure,
+    optimizer="lbfgs",
+    train=2,
+    val=1,
 )
 scenario.fit("manual_max_steps", {"max_steps": 4}, manual=True, step=_by_hand, val=1)
 scenario.fit("manual_interval", {"val_check_interval": 2, "max_epochs": 1}, manual=True, step=_by_hand, val=1)
