@@ -15,6 +15,7 @@ from hookbus.engine.optimizer import LightningOptimizer
 from hookbus.engine.precision import make_precision
 from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.errors import MisconfigurationException
+from hookbus.trainer.metrics import OPTIONS
 
 CPU = torch.device("cpu")
 
@@ -33,8 +34,13 @@ def attach(module: Any, **more: Any) -> Any:
     """Give ``module`` a stand-in for a trainer; ``logged`` holds what reaches the metric store."""
     trainer = SimpleNamespace(logged=[], printed=[], warned=[], loggers=[], logger=None, training=True)
     trainer.settings = SimpleNamespace(barebones=False)
-    trainer._metrics = SimpleNamespace(log=lambda *args, **kwargs: trainer.logged.append((*args, kwargs)))
-    trainer._batch_size = lambda: 4
+    trainer._metrics = SimpleNamespace(
+        log=lambda name, value, given, **rest: trainer.logged.append(
+            (name, value, {**dict(zip(OPTIONS, given, strict=True)), **rest})
+        )
+    )
+    trainer._batch_size, trainer._known_batch_size = lambda: 4, None
+    trainer._hook_in_autograd = lambda: None
     trainer._dataloader_idx, trainer._several_loaders = None, False
     trainer._warn_once = trainer.warned.append
     trainer._precision, trainer.strategy = make_precision(32, CPU), SingleDeviceStrategy(CPU)

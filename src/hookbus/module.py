@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from hookbus.bus.dispatch import running_hook
+from hookbus.checkpoint.restore import load_weights
 from hookbus.engine.nested import map_leaves
 from hookbus.engine.optimizer import LightningOptimizer, parameters_of, unwrap
 from hookbus.errors import MisconfigurationException
@@ -179,7 +180,7 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         if trainer.settings.barebones:
             trainer._warn_once("self.log() does nothing under Trainer(barebones=True)")
             return
-        hook = running_hook()
+        hook = running_hook() or trainer._hook_in_autograd()
         if hook is None:
             raise MisconfigurationException(
                 f"self.log({name!r}, …) was called outside of any hook of a run, so there is no step or epoch it belongs to"
@@ -194,23 +195,18 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             )
         # The weight matters only where values of several batches are put together; in training that is not the default.
         if batch_size is None and on_epoch is not False and (on_epoch or not trainer.training):
-            batch_size = trainer._batch_size()
+            batch_size = trainer._known_batch_size or trainer._batch_size()
+        options = (
+            prog_bar, logger, on_step, on_epoch, reduce_fx, sync_dist, add_dataloader_idx, rank_zero_only, metric_attribute,
+        )  # fmt: skip
         trainer._metrics.log(
             name,
             value,
+            options,
             hook=hook,
             batch_size=batch_size,
             dataloader_idx=trainer._dataloader_idx,
             several_loaders=trainer._several_loaders,
-            prog_bar=prog_bar,
-            logger=logger,
-            on_step=on_step,
-            on_epoch=on_epoch,
-            reduce_fx=reduce_fx,
-            sync_dist=sync_dist,
-            add_dataloader_idx=add_dataloader_idx,
-            rank_zero_only=rank_zero_only,
-            metric_attribute=metric_attribute,
         )
 
     def log_dict(
@@ -476,7 +472,7 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
 
         Raises:
             TypeError: the constructor demands an argument that is neither saved nor given.
-            RuntimeError: the weights do not fit the module that was made.
+            RuntimeError: the weights do not fit the module that was made; the message names each of them.
             ValueError: ``strict`` contradicts the module's own ``strict_loading``.
             pickle.UnpicklingError: the file holds more than ``weights_only`` lets through.
         """
@@ -492,12 +488,8 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             )
         made.configure_model()
         made.on_load_checkpoint(checkpoint)
+        load_weights(made, checkpoint, str(checkpoint_path), strict)
         weights = checkpoint["state_dict"]
-        result = made.load_state_dict(weights, strict=made.strict_loading if strict is None else strict)
-        for what, attribute in (("lacks", "missing_keys"), ("has, beyond the module,", "unexpected_keys")):
-            keys = getattr(result, attribute, ())  # an overridden load_state_dict may return nothing
-            if keys:
-                warnings.warn(f"the checkpoint {what} these weights: {', '.join(keys)}", stacklevel=2)
         device = next((value.device for value in weights.values() if isinstance(value, Tensor)), made.device)
         return made.to(device)
 

@@ -12,7 +12,7 @@ import torch
 
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer.metric_rules import resolve_options
-from hookbus.trainer.metrics import MetricStore
+from hookbus.trainer.metrics import OPTIONS, MetricStore
 
 RECORD = json.loads((Path(__file__).parent / "data" / "metrics.json").read_text())
 FUNCTIONS = {"torch.min": torch.min}
@@ -40,9 +40,18 @@ class Mean:
         self._forward_cache = torch.as_tensor(values).mean()
 
 
+#: Those of ``self.log``.
+DEFAULTS = {**dict.fromkeys(OPTIONS), "reduce_fx": "mean", "add_dataloader_idx": True}
+DEFAULTS.update(prog_bar=False, sync_dist=False, rank_zero_only=False)
+
+
 def log(store: MetricStore, name: str, value: Any, hook: str = "training_step", size: int | None = 1, **options: Any):
-    options = {"dataloader_idx": None, "several_loaders": False, **options}
-    store.log(name, value, hook=hook, batch_size=size, **options)
+    where = {
+        "dataloader_idx": options.pop("dataloader_idx", None),
+        "several_loaders": options.pop("several_loaders", False),
+    }
+    given = (*({**DEFAULTS, **options}[option] for option in OPTIONS),)
+    store.log(name, value, given, hook=hook, batch_size=size, **where)
 
 
 def started(stage: str = "train", **kwargs: Any) -> MetricStore:

@@ -32,7 +32,7 @@ def test_absent_counters_keep_their_value_and_unknown_ones_are_refused():
 def test_a_new_epoch_begins_at_its_first_batch():
     progress = Progress(batch=4, batch_trained=4, batch_done=4, is_last_batch=True)
     progress.begin_epoch()
-    assert (progress.batch, progress.batch_idx, progress.is_last_batch, progress.mid_epoch) == (0, -1, False, False)
+    assert (progress.batch, progress.batch_idx, progress.is_last_batch, progress.mid_epoch) == (0, -1, False, True)
 
 
 def test_a_batch_that_was_never_trained_is_taken_again():

@@ -29,7 +29,7 @@ PYTORCH: Final[Table] = {
     "callbacks.checkpoint": {"hookbus.callbacks": "Checkpoint"},
     "callbacks.device_stats_monitor": {"hookbus.callbacks": "DeviceStatsMonitor"},
     "callbacks.early_stopping": {"hookbus.callbacks.early_stopping": "EarlyStopping EarlyStoppingReason"},
-    "callbacks.finetuning": {"hookbus.callbacks": "BackboneFinetuning BaseFinetuning"},
+    "callbacks.finetuning": {"hookbus.callbacks.finetuning": "BackboneFinetuning BaseFinetuning multiplicative"},
     "callbacks.gradient_accumulation_scheduler": {"hookbus.callbacks": "GradientAccumulationScheduler"},
     "callbacks.lambda_function": {"hookbus.callbacks": "LambdaCallback"},
     "callbacks.lr_finder": {"hookbus.callbacks": "LearningRateFinder"},
@@ -95,6 +95,7 @@ PYTORCH: Final[Table] = {
         "hookbus.trainer.combined": "CombinedLoader",
     },
     "utilities.combined_loader": {"hookbus.trainer.combined": "CombinedLoader"},
+    "utilities.compile": {"hookbus.trainer.compiled": "from_compiled to_uncompiled"},
     "utilities.exceptions": {
         "hookbus.errors": "MisconfigurationException",
         "hookbus.trainer.signals": "SIGTERMException",
@@ -163,6 +164,7 @@ FABRIC: Final[Table] = {
         "hookbus.loggers.rank_zero": "rank_zero_only",
     },
     "utilities.seed": {"hookbus.seed": "seed_everything"},
+    "utilities.spike": {"hookbus.callbacks.spike": "TrainingSpikeException"},
     "utilities.throughput": {"hookbus.engine.throughput": "Throughput measure_flops"},
     "utilities.types": {"hookbus.aliases.types": "_DEVICE _MAP_LOCATION_TYPE _PARAMETERS _PATH"},
 }

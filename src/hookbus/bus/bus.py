@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import warnings
+import weakref
 from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -58,6 +59,7 @@ class Bus(pluggy.PluginManager):
         self._entries: dict[pluggy.HookImpl, Entry] = {}
         self._sequence = 0
         self._given_rank: int | None = None
+        self._taps: Callable[[], Any] | None = None
 
     @classmethod
     def load(
@@ -277,6 +279,12 @@ class Bus(pluggy.PluginManager):
         if found:
             raise RegistrationError(found[0][0], "\n".join(text for _, text in found))
 
+    @property
+    def mark(self) -> str | None:
+        """The attribute that makes a function an implementation; None if a subclass has other ways to tell."""
+        plain_parse = type(self).parse_hookimpl_opts is pluggy.PluginManager.parse_hookimpl_opts
+        return f"{self.project_name}_impl" if plain_parse else None
+
     # -- looking into it ---------------------------------------------------------------------------------------------
 
     def names(self) -> list[str]:
@@ -347,6 +355,30 @@ class Bus(pluggy.PluginManager):
             self.timing = outer
             self._recompile()
 
+    def tap(self, modules: Any, handler: Callable[..., Any], **options: Any) -> Any:
+        """Call ``handler`` for what happens inside the network: ``with bus.tap("encoder.*.mlp", print, every=100): …``.
+
+        As :meth:`hookbus.taps.Taps.tap` of the taps that serve this bus: a trainer's, or those of ``tapping(model)``.
+
+        Raises:
+            RuntimeError: none do.
+        """
+        return self._serving_taps().tap(modules, handler, **options)
+
+    def capture(self, modules: Any, **options: Any) -> Any:
+        """Keep what goes through the network: ``with bus.capture("layer3", grads=True) as captured: …``.
+
+        As :meth:`hookbus.taps.Taps.capture` of the taps that serve this bus.
+
+        Raises:
+            RuntimeError: none do.
+        """
+        return self._serving_taps().capture(modules, **options)
+
+    def serve_taps(self, taps: Any) -> None:
+        """Let :meth:`tap` and :meth:`capture` be those of ``taps``, for as long as somebody keeps them."""
+        self._taps = weakref.ref(taps)
+
     def set_rank(self, rank: int) -> None:
         """Tell the bus the global rank of this process, which ``rank_zero`` implementations ask for."""
         self._given_rank = rank
@@ -380,9 +412,17 @@ class Bus(pluggy.PluginManager):
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
+    def _serving_taps(self) -> Any:
+        taps = self._taps() if self._taps is not None else None
+        if taps is None:
+            raise RuntimeError(
+                "no taps serve this bus: use that of a trainer (trainer.bus), or hookbus.tapping(model) outside of one"
+            )
+        return taps
+
     def _read(self, plugin: object, name: str) -> list[Implementation]:
         """What ``plugin`` implements, by its shape."""
-        made = native.implementations(plugin, self.parse_hookimpl_opts)
+        made = native.implementations(plugin, self.parse_hookimpl_opts, self.mark)
         arguments = {hook.name: hook.shape.parameters for hook in _hooks(self) if hook.shape is not None}
         try:
             if callback.is_callback(plugin):

@@ -4,7 +4,7 @@ A hook with the arguments ``trainer, loss`` and two implementations, of which on
 
     def on_before_backward(trainer, loss):
         _results = []
-        _value = _7_0(loss)  # ema  ema.py:12
+        _value = _0(loss)  # ema  ema.py:12
         if _value is not None: _results.append(_value)
         ...
         return _results
@@ -13,9 +13,10 @@ The function object stays the same for the life of the hook, so that a reference
 the implementations only swaps its ``__code__``, first for a stub that compiles at the next call. A call that is
 running keeps the code that it began with, hence the set of implementations, as pluggy's copy of its list does.
 
-The names that the code calls (``_7_0``) stand in the function's own globals and are removed when that code is gone:
-implementations are released with the last call that uses them. (As constants of the code they would be out of sight
-of the garbage collector, which does not look into code objects: no bus that was ever used could be freed.)
+The names that the code calls (``_7_0`` for the first in the seventh code, ``_0`` in the text that tracebacks show)
+stand in the function's own globals and are removed when that code is gone: implementations are released with the last
+call that uses them. (As constants of the code they would be out of sight of the garbage collector, which does not look
+into code objects: no bus that was ever used could be freed.)
 
 What the code does must equal what pluggy's own loop does with the same implementations
 (``tests/bus/test_dispatch_properties.py`` compares the two on random ones).
@@ -23,12 +24,13 @@ What the code does must equal what pluggy's own loop does with the same implemen
 
 from __future__ import annotations
 
+import functools
 import itertools
 import linecache
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +38,7 @@ from hookbus.bus.errors import raise_first
 from hookbus.bus.wrappers import enter, leave
 
 _serial = itertools.count(1)
+_COMMENT = "  # "
 
 
 @dataclass(frozen=True)
@@ -69,7 +72,7 @@ class Call:
     def comment(self) -> str:
         """What a traceback shows beside the call."""
         text = f"{self.plugin}  {self.location}"
-        return "  # " + "".join(char if char.isprintable() else "?" for char in text)  # one line, whatever the name
+        return _COMMENT + "".join(char if char.isprintable() else "?" for char in text)  # one line, whatever the name
 
 
 @dataclass(frozen=True)
@@ -101,7 +104,8 @@ def stable_function(shape: Shape, defaults: tuple[Any, ...], compile_now: Callab
     if clash:
         raise ValueError(f"hook {shape.name!r}: argument names must not begin with '_', got {', '.join(clash)}")
     namespace: dict[str, Any] = {"__name__": __name__, "_enter": enter, "_leave": leave, "_raise_first": raise_first}
-    code = _compiled(shape, ["_compile()", f"return _self({', '.join(shape.parameters)})"], f"<hookbus {shape.name}>")
+    body = ["_compile()", f"return _self({', '.join(shape.parameters)})"]
+    code = _compiled(shape, body, f"<hookbus {shape.name}>", {})
     function = types.FunctionType(code, namespace, shape.name, defaults or None)
     namespace.update(_compile=compile_now, _self=function)
     return function
@@ -109,8 +113,7 @@ def stable_function(shape: Shape, defaults: tuple[Any, ...], compile_now: Callab
 
 def compile_calls(function: types.FunctionType, shape: Shape, calls: Sequence[Call]) -> None:
     """Let ``function`` call ``calls`` in their order."""
-    serial = next(_serial)
-    names = {f"_{serial}_{i}": call for i, call in enumerate(calls)}
+    names = {f"_{i}": call for i, call in enumerate(calls)}
     wrappers = [(name, call) for name, call in names.items() if call.wrapper]
     inner = [(name, call) for name, call in names.items() if not call.wrapper]
     if shape.fold:
@@ -133,14 +136,13 @@ def compile_calls(function: types.FunctionType, shape: Shape, calls: Sequence[Ca
         body = [*setup, *_inner(shape, inner), f"return {result}"]
     else:
         body = [f"return {shape.fold or ('None' if shape.firstresult else '[]')}"]
-    _install(function, shape, body, serial, {name: call.function for name, call in names.items()})
+    _install(function, shape, body, [call.function for call in calls])
 
 
 def compile_fallback(function: types.FunctionType, shape: Shape, execute: Callable[[dict[str, Any]], Any]) -> None:
     """Let ``function`` hand its arguments to ``execute`` as a dictionary: pluggy's own, plain way."""
-    serial = next(_serial)
     given = ", ".join(f"{name!r}: {name}" for name in shape.parameters)
-    _install(function, shape, [f"return _{serial}({{{given}}})"], serial, {f"_{serial}": execute})
+    _install(function, shape, [f"return _0({{{given}}})"], [execute])
 
 
 def _inner(shape: Shape, calls: Sequence[tuple[str, Call]]) -> list[str]:
@@ -166,8 +168,22 @@ def _inner(shape: Shape, calls: Sequence[tuple[str, Call]]) -> list[str]:
     return lines or ["pass"]
 
 
-def _compiled(shape: Shape, body: Iterable[str], filename: str) -> types.CodeType:
-    module = compile(_text(shape, body), filename, "exec")
+def _compiled(shape: Shape, body: Iterable[str], filename: str, names: Mapping[str, str]) -> types.CodeType:
+    """The code of ``body``, in which ``names`` stand for others.
+
+    Compiling takes far longer than the rest of making a hook callable, and most hooks look like others: the code is taken
+    from a template, in which only names are to be replaced.
+    """
+    template = _template(shape.parameters, tuple(body))
+    own: dict[str, Any] = {"co_filename": filename, "co_name": shape.name}
+    if sys.version_info >= (3, 11):
+        own["co_qualname"] = shape.name
+    return template.replace(co_names=tuple(names.get(name, name) for name in template.co_names), **own)
+
+
+@functools.lru_cache(maxsize=1024)
+def _template(parameters: tuple[str, ...], body: tuple[str, ...]) -> types.CodeType:
+    module = compile(_text(Shape("template", parameters), body), "<hookbus template>", "exec")
     return next(constant for constant in module.co_consts if isinstance(constant, types.CodeType))
 
 
@@ -176,15 +192,17 @@ def _text(shape: Shape, body: Iterable[str]) -> str:
 
 
 def _install(
-    function: types.FunctionType, shape: Shape, body: Sequence[str], serial: int, names: dict[str, Any]
+    function: types.FunctionType, shape: Shape, body: Sequence[str], functions: Sequence[Callable[..., Any]]
 ) -> None:
-    """Make ``body`` the code of ``function``, and let it find ``names`` for as long as that code lives."""
+    """Make ``body`` the code of ``function``, in which ``_0``, ``_1``, … are ``functions`` for as long as it lives."""
+    serial = next(_serial)
     filename = f"<hookbus {shape.name} {serial}>"
-    code = _compiled(shape, body, filename)
+    names = {f"_{i}": f"_{serial}_{i}" for i in range(len(functions))}
+    code = _compiled(shape, [line.partition(_COMMENT)[0] for line in body], filename, names)
     text = _text(shape, body)
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)  # for tracebacks
-    function.__globals__.update(names)
-    weakref.finalize(code, _release, weakref.ref(function), tuple(names), filename).atexit = False
+    function.__globals__.update(zip(names.values(), functions, strict=True))
+    weakref.finalize(code, _release, weakref.ref(function), tuple(names.values()), filename).atexit = False
     function.__code__ = code
 
 
@@ -204,7 +222,7 @@ def running_hook() -> str | None:
     """
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
-        if frame.f_code.co_filename.startswith("<hookbus "):
+        if frame.f_code.co_filename[:9] == "<hookbus ":  # a third faster than startswith, for each self.log
             return frame.f_code.co_name
         frame = frame.f_back
     return None
@@ -236,5 +254,5 @@ def blame(error: BaseException) -> tuple[str, str] | None:
 
 def _comment(line: str) -> tuple[str, str]:
     """Plugin and location as :attr:`Call.comment` wrote them; empty if the line has none."""
-    plugin, _, location = line.partition("  # ")[2].rstrip("\n").partition("  ")
+    plugin, _, location = line.partition(_COMMENT)[2].rstrip("\n").partition("  ")
     return plugin, location

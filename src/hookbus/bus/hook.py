@@ -162,6 +162,13 @@ class Hook(pluggy.HookCaller):
         self._hookimpls.remove(hookimpl)
         self.changed()
 
+    def sole_function(self) -> Callable[..., Any] | None:
+        """The one function that a call runs; None if there are more, or none, or somebody watches the calls."""
+        if len(self._hookimpls) != 1 or self._bus.monitored or self._bus.timing is not None:
+            return None
+        made = self._bus._of(self._hookimpls[0])
+        return None if made.wrapper else made.function
+
     def remember(self, kwargs: Mapping[str, object]) -> None:
         """Keep a historic call for implementations to come, without calling those that there are."""
         assert self._call_history is not None

@@ -17,6 +17,7 @@ from hookbus.dialects import Implementation
 from hookbus.dialects.base import is_base, overridden
 from hookbus.dialects.callback import is_callback
 from hookbus.dialects.native import argument_names
+from hookbus.dialects.signature import parameters_of
 from hookbus.hookspecs import nearest
 
 if TYPE_CHECKING:
@@ -192,10 +193,7 @@ def _tap_problems(hook: Hook, where: str, implementation: Implementation) -> lis
 
 
 def _required_keyword_only(implementation: Implementation) -> str:
-    try:
-        parameters = inspect.signature(implementation.function).parameters.values()
-    except (TypeError, ValueError):
-        return ""
+    parameters = parameters_of(implementation.function) or ()
     return ", ".join(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,9 @@ from hookbus.dialects.implementation import Implementation
 
 
 def implementations(logger: Any) -> list[Implementation]:
-    """Records for ``log_metrics`` (followed by ``save``), ``log_hyperparams``, ``finalize``, and images if it can.
+    """Records for ``log_metrics`` (followed by ``save``), ``log_hyperparams``, ``finalize``, and pictures if it can.
+
+    Loggers of Lightning's take a list of pictures, ``log_image(key, images, step)``; those of hookbus a single one.
 
     Args:
         logger: whose methods are looked up at each call, so that methods assigned later count.
@@ -33,7 +36,21 @@ def implementations(logger: Any) -> list[Implementation]:
     if callable(getattr(logger, "log_image", None)):
 
         def log_image(key: str, image: Any, step: int | None) -> None:
-            logger.log_image(key=key, images=[image], step=step)
+            if _takes_one_image(logger.log_image):
+                logger.log_image(key=key, image=image, step=step)
+            else:
+                logger.log_image(key=key, images=[image], step=step)
 
         found.append(Implementation("log_image", log_image, ("key", "image", "step")))
+    if callable(getattr(logger, "log_figure", None)):
+
+        def log_figure(key: str, image: Any, step: int | None) -> None:
+            logger.log_figure(key, image, step)
+
+        found.append(Implementation("log_figure", log_figure, ("key", "image", "step")))
     return found
+
+
+def _takes_one_image(method: Any) -> bool:
+    parameters = inspect.signature(method).parameters
+    return "image" in parameters and "images" not in parameters

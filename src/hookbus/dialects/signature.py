@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import types
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -11,6 +13,31 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 class SignatureMismatchError(TypeError):
     """A method cannot be called with the arguments of the hook that it implements."""
+
+
+def parameters_of(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:
+    """The parameters that a call of ``function`` has to fill; None if there is no telling.
+
+    Kept for methods of classes: every run reads the module's again.
+    """
+    owner = getattr(function, "__func__", None)
+    if type(function) is not types.MethodType or type(owner) is not types.FunctionType:
+        return _read(function)
+    if owner not in _known:
+        _known[owner] = _read(function)
+    return _known[owner]
+
+
+_known: weakref.WeakKeyDictionary[types.FunctionType, tuple[inspect.Parameter, ...] | None] = (
+    weakref.WeakKeyDictionary()
+)
+
+
+def _read(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:
+    try:
+        return tuple(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return None
 
 
 def positional_arguments(
@@ -29,9 +56,8 @@ def positional_arguments(
     Raises:
         SignatureMismatchError: if a parameter without a default can get no value.
     """
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # builtins and some C functions have no signature: pass everything
+    parameters = parameters_of(function)
+    if parameters is None:  # builtins and some C functions have no signature: pass everything
         return tuple(offered)
     places = [p for p in parameters if p.kind in _POSITIONAL]
     required = [p.name for p in places if p.default is p.empty]

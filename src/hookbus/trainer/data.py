@@ -155,6 +155,20 @@ def set_epoch(loader: Any, epoch: int) -> None:
                 sampler.set_epoch(epoch)
 
 
+def end_workers(loaders: Iterable[Any]) -> None:
+    """End the workers of these loaders that are waiting for a next iteration.
+
+    The garbage collector would do so, too, at any time later; and if it finds them in a cycle it waits for seconds, as it
+    has closed the queue already over which they are told.
+    """
+    for loader in loaders:
+        for leaf in leaves(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]:
+            iterator = getattr(leaf, "_iterator", None) if isinstance(leaf, DataLoader) else None
+            if hasattr(iterator, "_shutdown_workers"):
+                iterator._shutdown_workers()
+                leaf._iterator = None
+
+
 def _count(name: str, loader: Any, limit: int | float) -> int | float:
     """How many batches of ``loader`` to use under ``limit``."""
     total = length(loader)

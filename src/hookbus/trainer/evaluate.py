@@ -129,8 +129,7 @@ class EvaluationLoop:
         for index, loader in enumerate(loaders.loaders):
             trainer._dataloader_idx = index
             set_epoch(loader, trainer.progress.epoch)
-            for batch_idx, (batch, _) in enumerate(batches(loader, limits[index])):
-                self._run_batch(batch, batch_idx, index)
+            self._run_batches(loader, limits[index], index)
             if trainer._several_loaders:
                 metrics.finish_batches(index)
         metrics.finish_batches()
@@ -145,19 +144,29 @@ class EvaluationLoop:
         trainer._several_loaders = False
         return results
 
-    def _run_batch(self, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
+    def _run_batches(self, loader: Any, limit: int | float, dataloader_idx: int) -> None:
+        """Evaluate on the batches of one loader."""
         trainer, word, fire = self._trainer, self._word, self._trainer.bus.fire
-        module = trainer.lightning_module
-        batch = trainer._transfer(batch, dataloader_idx)
-        getattr(fire, f"on_{word}_batch_start")(trainer, module, batch, batch_idx, dataloader_idx)
-        with trainer._precision.forward_context():
-            outputs = getattr(fire, f"{word}_step")(trainer, module, batch, batch_idx, dataloader_idx)
-        getattr(fire, f"on_{word}_batch_end")(trainer, module, outputs, batch, batch_idx, dataloader_idx)
-        trainer._metrics.finish_batch()
-        trainer._outlets.update_eval_step_metrics(self._seen[dataloader_idx])
-        self._seen[dataloader_idx] += not trainer.sanity_checking
-        if trainer.received_sigterm:
-            raise SIGTERMException
+        module, metrics = trainer.lightning_module, trainer._metrics
+        start, step, end = (
+            getattr(fire, name) for name in (f"on_{word}_batch_start", f"{word}_step", f"on_{word}_batch_end")
+        )
+        precision, counts = trainer._precision, not trainer.sanity_checking
+        for batch_idx, (batch, _) in enumerate(batches(loader, limit)):
+            batch = trainer._transfer(batch, dataloader_idx)
+            start(trainer, module, batch, batch_idx, dataloader_idx)
+            if precision.wraps_steps:
+                with precision.forward_context():
+                    outputs = step(trainer, module, batch, batch_idx, dataloader_idx)
+            else:
+                outputs = step(trainer, module, batch, batch_idx, dataloader_idx)
+            end(trainer, module, outputs, batch, batch_idx, dataloader_idx)
+            metrics.finish_batch()
+            if counts:
+                trainer._outlets.update_eval_step_metrics(self._seen[dataloader_idx])
+                self._seen[dataloader_idx] += 1
+            if trainer.received_sigterm:
+                raise SIGTERMException
 
     def _restore_modes(self, modes: dict[torch.nn.Module, bool]) -> None:
         trainer, hook = self._trainer, f"on_{self._word}_model_train"

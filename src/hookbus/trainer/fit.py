@@ -269,9 +269,9 @@ class FitLoop(FitLoopView):
             if control.pending and control.take_stop_epoch() and not self._all_batches_ready:
                 progress.is_last_batch = True
                 self._step_schedulers("epoch", plateau=False)
-        every = self._val_every
-        maybe = progress.is_last_batch or control.should_stop or control.pending or every == math.inf
-        maybe = maybe or batch % every == 0 or progress.total_batches % every == 0
+        validate = self._val_every
+        maybe = progress.is_last_batch or control.should_stop or control.pending or validate == math.inf
+        maybe = maybe or batch % validate == 0 or progress.total_batches % validate == 0
         if maybe and not progress.validated and self._validation_due():
             self._validate()
         if trainer.strategy.lr_scheduler_configs:

@@ -2,7 +2,8 @@
 
 A step must cost little and never wait for the device. So a logged tensor is *copied* into the next row of a small
 buffer on its own device (copied, because users go on to change their tensors in place), and the rows are summed up
-when the buffer is full or the epoch's value is wanted. Python numbers are added up in Python.
+when the buffer is full or the epoch's value is wanted. Python numbers are added up in Python, and so are float32 tensors
+on the CPU, where reading a number waits for nothing and costs a third of a copy.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from torch import Tensor
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer.metric_rules import LogOptions
 
+_FLOAT32 = torch.float32
 _FIRST_BLOCK = 8
 _BLOCK = 128
 
@@ -106,6 +108,7 @@ class NumberSeries(Series):
         "_number",
         "_reduced",
         "_rows",
+        "_sums",
         "_total",
         "_weight",
         "_weights",
@@ -117,6 +120,7 @@ class NumberSeries(Series):
     ) -> None:
         super().__init__(name, hook, loader, options, per_batch=per_batch)
         self.synced = synced
+        self._sums = options.on_epoch and options.reduction == "mean"
         self._buffer = torch.empty(0, dtype=torch.float32)
         self._rows: tuple[Tensor, ...] = ()
         self.clear()
@@ -138,6 +142,16 @@ class NumberSeries(Series):
         Raises:
             ValueError: the value is neither.
         """
+        if (
+            type(value) is Tensor
+            and type(weight) is int
+            and value.is_cpu
+            and value.dtype is _FLOAT32 is torch.get_default_dtype()
+        ):
+            try:
+                value = value.item()
+            except RuntimeError:
+                value = self._single(value).item()
         if type(value) is not float and isinstance(value, Tensor):
             if value.requires_grad:
                 value = value.detach()
@@ -157,19 +171,19 @@ class NumberSeries(Series):
                 self.add(torch.as_tensor(float(value), device=weight.device), weight)
                 return
             self._last = value = float(value)
-            if self.options.on_epoch:
-                self._add_number(value, weight)
+            if self._sums:
+                self._number = (self._number or 0.0) + value * weight
+                self._weight += weight
+            elif self.options.on_epoch:
+                self._add_number(value)
         else:
             raise ValueError(self._refusal(value))
         self.logged = self.fresh = True
         self.pending = self.synced
 
-    def _add_number(self, value: float, weight: float) -> None:
+    def _add_number(self, value: float) -> None:
         reduction = self.options.reduction
-        if reduction == "mean":
-            self._number = (self._number or 0.0) + value * weight
-            self._weight += weight
-        elif self._number is None:
+        if self._number is None:
             self._number = value
         elif reduction == "sum":
             self._number += value

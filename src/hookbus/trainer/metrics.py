@@ -34,10 +34,15 @@ from torch import Tensor
 
 from hookbus.errors import MisconfigurationException
 from hookbus.loggers.scalars import to_numbers
-from hookbus.trainer.metric_rules import LogOptions, Reduction, resolve_options, rule_of
+from hookbus.trainer.metric_rules import LogOptions, resolve_options, rule_of
 from hookbus.trainer.metric_series import NumberSeries, ObjectSeries, Series, is_metric_object
 from hookbus.trainer.metric_sync import Reduce, reduce_step, settle
 
+#: Those options of ``self.log`` that belong to a name for good.
+OPTIONS = (
+    "prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "sync_dist", "add_dataloader_idx", "rank_zero_only",
+    "metric_attribute",
+)  # fmt: skip
 STAGES = ("train", "sanity", "validate", "test")
 
 
@@ -147,47 +152,30 @@ class MetricStore:
         self,
         name: str,
         value: Any,
+        given: tuple[Any, ...],
         *,
         hook: str,
-        batch_size: int | None,
+        batch_size: Any,
         dataloader_idx: int | None,
         several_loaders: bool,
-        prog_bar: bool = False,
-        logger: bool | None = None,
-        on_step: bool | None = None,
-        on_epoch: bool | None = None,
-        reduce_fx: Reduction = "mean",
-        sync_dist: bool = False,
-        add_dataloader_idx: bool = True,
-        rank_zero_only: bool = False,
-        metric_attribute: str | None = None,
     ) -> None:
         """Take in one value.
 
         Args:
             name: the name; the same one may be logged in several hooks, and several times in a batch.
             value: a number, a tensor with one element, or a metric object.
+            given: the options of ``self.log`` as they were written, in the order of :data:`OPTIONS`. One tuple, so that a
+                call like the one before is recognised by one comparison.
             hook: name of the hook that is running.
             batch_size: weight of the value in a mean; None counts as 1.
             dataloader_idx: index of the loader whose batch is being worked on; used if ``several_loaders``.
             several_loaders: whether this evaluation has more than one loader.
-            prog_bar, logger: whether progress bar and loggers show it. ``logger`` defaults to True.
-            on_step, on_epoch: keep the value of the step, reduce those of the epoch; the default depends on the hook.
-            reduce_fx: "mean", "sum", "max", "min", or torch's function of that name.
-            sync_dist: reduce across processes, too.
-            add_dataloader_idx: tell loaders apart in the name.
-            rank_zero_only: only process 0 logs this, so it is not reduced across processes.
-            metric_attribute: name of the attribute that holds the metric object.
 
         Raises:
             MisconfigurationException: the hook may not log (so), or the options differ from those of the first call.
             ValueError: the value is of another kind, or has more than one element.
         """
         loader = dataloader_idx if several_loaders else None
-        given = (
-            prog_bar, logger, on_step, on_epoch, reduce_fx, sync_dist, add_dataloader_idx, rank_zero_only,
-            metric_attribute,
-        )  # fmt: skip
         series = self._series.get((hook, name, loader))
         if series is None or series.given != given:
             series = self._declare(name, value, hook, loader, given)
@@ -203,11 +191,7 @@ class MetricStore:
         """The series for a call that was not seen before, in these words."""
         epoch = self._current(f"self.log({name!r}, ...)")
         rule = rule_of(hook, name)
-        keys = (
-            "prog_bar", "logger", "on_step", "on_epoch", "reduce_fx", "sync_dist", "add_dataloader_idx",
-            "rank_zero_only", "metric_attribute",
-        )  # fmt: skip
-        options = resolve_options(name, hook, **dict(zip(keys, given, strict=True)))
+        options = resolve_options(name, hook, **dict(zip(OPTIONS, given, strict=True)))
         known = self._clashing(epoch, name, hook, loader, options)
         if known is None:
             known = self._new_series(name, hook, loader, options, rule.per_batch, is_metric_object(value))

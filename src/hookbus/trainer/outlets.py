@@ -52,7 +52,7 @@ class Outlets:
     def update_eval_step_metrics(self, seen: int) -> None:
         """After a batch of an evaluation: the values of the step, under the number of batches seen of this loader."""
         trainer = self._trainer
-        if not trainer.sanity_checking and trainer.bus.implemented("log_metrics"):
+        if trainer.bus.implemented("log_metrics"):
             self._send(trainer._metrics.step_metrics(), seen)
 
     def log_eval_end_metrics(self, loaders: int) -> list[dict[str, float]]:

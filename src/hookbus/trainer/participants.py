@@ -16,6 +16,7 @@ from hookbus.dialects.base import overridden
 from hookbus.dialects.callback import is_callback
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer import roster
+from hookbus.trainer.compiled import from_compiled, is_compiled
 from hookbus.trainer.data import PassedLoaders
 from hookbus.trainer.states import TrainerFn
 
@@ -142,7 +143,7 @@ class Participants:
         module, bus = trainer.lightning_module, trainer.bus
         claimed = () if trainer.datamodule is None else module_dialect.claimed_transfers(trainer.datamodule)
         arguments = {name: hook.shape.parameters for name, hook in vars(bus.hook).items() if hook.shape is not None}
-        made = native_dialect.implementations(module, bus.parse_hookimpl_opts)
+        made = native_dialect.implementations(module, bus.parse_hookimpl_opts, bus.mark)
         return made + module_dialect.implementations(
             module, arguments, without=claimed, several_loaders=several_loaders
         )
@@ -156,7 +157,9 @@ def module_of(model: Any, fn: TrainerFn) -> Any:
     """
     if model is None:
         raise TypeError(f"Trainer.{fn.value}() needs a LightningModule, for none was passed to an earlier call")
-    module = model if module_dialect.is_module(model) else getattr(model, "_orig_mod", model)
+    module = model
+    if is_compiled(model) and module_dialect.is_module(model._orig_mod):
+        module = from_compiled(model)
     if not module_dialect.is_module(module):
         raise TypeError(f"model must be a LightningModule, got {type(model).__name__}: {model!r}")
     return module

@@ -38,7 +38,9 @@ class Place:
         self._saved: dict[str, Any] = {}
         self._iteration: dict[str, Any] | None = None
         self._cursor: Cursor | None = None
+        self._epoch = -1
         self._loading: dict[str, Any] | None = None
+        self._frozen: dict[str, Any] | None = None
         self._before_validation: dict[str, Any] | None = None
 
     # -- saved ---------------------------------------------------------------------------------------------------------
@@ -54,27 +56,35 @@ class Place:
         return {
             "rng": rng.capture() if before is None else before["rng"],
             "val_batches_seen": dict(loop.val_loop._seen) if before is None else before["seen"],
-            "data": {
-                "iteration": self._place_in_data(),
-                "num_batches": trainer.num_training_batches,
-                "streams": [streams(loader) for loader in self._loaders()],
-                "warm": [[is_warm(leaf) for leaf in leaves_of(loader)] for loader in self._loaders()],
-                "loading": self._loading,
-            },
+            "data": self._data() if self._frozen is None else self._frozen,
             "metrics": trainer._metrics.state_dict({id(found): name for name, found in self._metric_objects().items()}),
             "metric_objects": {name: _metric_state(found) for name, found in self._metric_objects().items()},
             "gradients": self._open_gradients(),
+        }
+
+    def freeze(self) -> None:
+        """The data will not move on: note where they stand, as their workers are about to be ended."""
+        if not self._saved:
+            self._frozen = self._data()
+
+    def _data(self) -> dict[str, Any]:
+        loaders = self._loaders()
+        return {
+            "iteration": self._place_in_data(),
+            "num_batches": self._trainer.num_training_batches,
+            "streams": [streams(loader) for loader in loaders],
+            "warm": [[is_warm(leaf) for leaf in leaves_of(loader)] for loader in loaders],
+            "loading": self._loading,
         }
 
     def _place_in_data(self) -> dict[str, Any] | None:
         progress = self._trainer.progress
         if self._iteration is not None:
             return self._iteration
-        if (
-            self._cursor is None
-            or progress.is_last_batch
-            or not 0 < progress.batch < self._trainer.num_training_batches
-        ):
+        begun = progress.epoch_started and self._epoch == progress.epoch
+        inside = progress.batch > progress.batch_trained
+        over = progress.is_last_batch or progress.batch >= self._trainer.num_training_batches
+        if self._cursor is None or not begun or (over and not inside):
             return None  # between two epochs
         return self._cursor.state_dict()
 
@@ -161,9 +171,9 @@ class Place:
     def batches(self, loader: Any, num_batches: int | float) -> Iterator[tuple[Any, bool]]:
         """Walk over the training data from where the counters stand: each batch, and whether it is the last one."""
         done, state = self._trainer.progress.batch, self._iteration
-        self._iteration = None
+        self._iteration, self._epoch = None, self._trainer.progress.epoch
         self._cursor = Cursor(loader, ahead=math.isinf(num_batches) or length(loader) is None)
-        if done == 0:
+        if done == 0 and state is None:
             return batches(loader, num_batches, iterator=self._cursor.begin())
         if state is None:  # of Lightning's, which does not know
             state = {"kind": "unknown", "position": done}

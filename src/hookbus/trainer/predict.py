@@ -112,26 +112,30 @@ class PredictionLoop:
         for index, loader in enumerate(loaders.loaders):
             trainer._dataloader_idx = index
             samples = SampleIndices(loader)
-            for batch_idx, (batch, _) in enumerate(batches(samples.loader, loaders.num_batches[index])):
-                self.current_batch_indices = samples.of_next_batch()
-                self._run_batch(batch, batch_idx, index)
+            self._run_batches(samples, loaders.num_batches[index], index)
         trainer._dataloader_idx = None
         fire.on_predict_epoch_end(trainer, module)
         fire.on_predict_end(trainer, module)
         for submodule, training in modes.items():
             submodule.training = training
 
-    def _run_batch(self, batch: Any, batch_idx: int, dataloader_idx: int) -> None:
-        trainer, fire = self._trainer, self._trainer.bus.fire
-        module = trainer.lightning_module
-        batch = trainer._transfer(batch, dataloader_idx)
-        fire.on_predict_batch_start(trainer, module, batch, batch_idx, dataloader_idx)
-        with trainer._precision.forward_context():
-            outputs = fire.predict_step(trainer, module, batch, batch_idx, dataloader_idx)
-        if outputs is None:
-            trainer._warn_once("predict_step returned None for a batch; return the prediction, or ignore this")
-        if self.keep_predictions and self.current_batch_indices:
-            self.epoch_batch_indices[dataloader_idx].append(self.current_batch_indices)
-        fire.on_predict_batch_end(trainer, module, outputs, batch, batch_idx, dataloader_idx)
-        if self.keep_predictions:
-            self.predictions[dataloader_idx].append(move_to(outputs, torch.device("cpu")))
+    def _run_batches(self, samples: SampleIndices, limit: int | float, dataloader_idx: int) -> None:
+        """Predict on the batches of one loader."""
+        trainer, fire, precision = self._trainer, self._trainer.bus.fire, self._trainer._precision
+        module, predictions, host = trainer.lightning_module, self.predictions[dataloader_idx], torch.device("cpu")
+        for batch_idx, (batch, _) in enumerate(batches(samples.loader, limit)):
+            self.current_batch_indices = samples.of_next_batch()
+            batch = trainer._transfer(batch, dataloader_idx)
+            fire.on_predict_batch_start(trainer, module, batch, batch_idx, dataloader_idx)
+            if precision.wraps_steps:
+                with precision.forward_context():
+                    outputs = fire.predict_step(trainer, module, batch, batch_idx, dataloader_idx)
+            else:
+                outputs = fire.predict_step(trainer, module, batch, batch_idx, dataloader_idx)
+            if outputs is None:
+                trainer._warn_once("predict_step returned None for a batch; return the prediction, or ignore this")
+            if self.keep_predictions and self.current_batch_indices:
+                self.epoch_batch_indices[dataloader_idx].append(self.current_batch_indices)
+            fire.on_predict_batch_end(trainer, module, outputs, batch, batch_idx, dataloader_idx)
+            if self.keep_predictions:
+                predictions.append(move_to(outputs, host))

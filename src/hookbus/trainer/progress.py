@@ -49,8 +49,8 @@ class Progress:
 
     @property
     def mid_epoch(self) -> bool:
-        """Whether batches of the current epoch were trained on, and it is not over."""
-        return self.epoch_started and self.batch_trained > 0
+        """Whether the current epoch has begun, with its ``on_train_epoch_start``, and is not over."""
+        return self.epoch_started
 
     def begin_epoch(self, *, keep_batches: bool = False) -> None:
         """Set the counters of batches back for a new epoch, unless they are to be kept."""

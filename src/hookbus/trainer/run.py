@@ -27,6 +27,7 @@ from hookbus.bus import add_note, blame
 from hookbus.checkpoint import restore
 from hookbus.seed import isolate_rng
 from hookbus.trainer import schedules
+from hookbus.trainer.data import end_workers
 from hookbus.trainer.signals import sigterm_noticed
 from hookbus.trainer.states import RunningStage, TrainerFn, TrainerStatus
 from hookbus.trainer.tracebacks import shortened
@@ -78,6 +79,7 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
     trainer._participants.attach_model_callbacks()
     fire.prepare_data(trainer)
     trainer._participants.set_up(fn)
+    trainer._shortcuts.begin()
     with trainer._precision.init_context():
         fire.configure_model(trainer, module)
         fire.configure_sharded_model(trainer, module)
@@ -102,6 +104,7 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
         fire.on_fit_end(trainer, module)
     fire.teardown(trainer, module, fn.value)
     fire.finalize(trainer, "success")
+    trainer._writer.wait()  # what was saved meanwhile
     return result
 
 
@@ -160,13 +163,30 @@ def _close(trainer: Trainer, failure: BaseException | None) -> None:
         try:
             trainer.bus.fire.on_run_close(trainer, trainer.lightning_module, stage, failure)
         finally:
+            trainer._shortcuts.end()
             trainer.taps.detach()
+            _end_workers(trainer)
 
     if failure is None:
         close()
     else:
         _noting(failure, "on_run_close", close)
         trainer.state.stage = None
+
+
+def _end_workers(trainer: Trainer) -> None:
+    """End the processes that load data, which persistent ones would outlive the run."""
+    if trainer.state.fn is TrainerFn.FITTING:
+        trainer.fit_loop.place.freeze()
+    for loop in (
+        trainer.fit_loop,
+        trainer.fit_loop.val_loop,
+        trainer.validate_loop,
+        trainer.test_loop,
+        trainer.predict_loop,
+    ):
+        if loop.loaders is not None:
+            end_workers(loop.loaders.loaders)
 
 
 def _noting(first: BaseException, where: str, action: Callable[[], Any]) -> None:

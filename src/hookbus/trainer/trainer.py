@@ -506,6 +506,11 @@ class Trainer(TrainerView):
     def _manual_backward(self, loss: Any, *args: Any, **kwargs: Any) -> None:
         run_manual_backward(self, loss, *args, **kwargs)
 
+    def _hook_in_autograd(self) -> str | None:
+        """The hook that code belongs to which autograd calls: on its own threads, or where the loop takes a shortcut."""
+        in_batch = self.training and self.progress.batch > self.progress.batch_trained
+        return "backward" if in_batch else None
+
     def _save_on_request(self) -> None:
         """Save because ``control.save()`` asked for it."""
         name = f"epoch={self.current_epoch}-step={self.global_step}.ckpt"

@@ -42,6 +42,7 @@ class TrainerView:
     datamodule: Any
     _metrics: MetricStore
     _precision: Any
+    _use_optimizers: Any
 
     # -- progress ----------------------------------------------------------------------------------------------------
 
@@ -345,8 +346,12 @@ class TrainerView:
 
     @property
     def optimizers(self) -> list[Any]:
-        """torch's optimisers of the current fit."""
+        """torch's optimisers of the current fit; others may be put in their places."""
         return self.strategy.optimizers
+
+    @optimizers.setter
+    def optimizers(self, value: list[Any]) -> None:
+        self._use_optimizers(list(value), self.lr_scheduler_configs)
 
     @property
     def lr_scheduler_configs(self) -> list[Any]:
