@@ -72,7 +72,9 @@ class Call:
     def comment(self) -> str:
         """What a traceback shows beside the call."""
         text = f"{self.plugin}  {self.location}"
-        return _COMMENT + "".join(char if char.isprintable() else "?" for char in text)  # one line, whatever the name
+        if not text.isprintable():
+            text = "".join(char if char.isprintable() else "?" for char in text)  # one line, whatever the name
+        return _COMMENT + text
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,6 @@ def problems(bus: Bus, name: str, role: str, implementations: Sequence[Implement
         role: the plugin's.
         implementations: what it implements.
     """
-    known = [key for key, hook in vars(bus.hook).items() if hook.has_spec()]
     found: list[str] = []
     for implementation in implementations:
         refused = refusal(implementation) if role == "monitor" else None
@@ -119,6 +118,7 @@ def problems(bus: Bus, name: str, role: str, implementations: Sequence[Implement
         if hook is not None and hook.has_spec():
             found += _against_spec(hook, name, implementation)
         elif bus.closed and not implementation.options.get("optionalhook"):
+            known = [key for key, hook in vars(bus.hook).items() if hook.has_spec()]
             found.append(unknown_hook(implementation.hook, name, implementation.location, known))
     return found
 
@@ -143,9 +143,10 @@ def _against_spec(hook: Hook, plugin: str, implementation: Implementation) -> li
     where = f"plugin {plugin!r}, hook {hook.name!r} ({implementation.location})"
     if spec.warn_on_impl:
         _warn_at(implementation, spec.warn_on_impl)
-    for name in (*implementation.args, *implementation.optional):
-        if spec.warn_on_impl_args and name in spec.warn_on_impl_args:
-            _warn_at(implementation, spec.warn_on_impl_args[name])
+    if spec.warn_on_impl_args:
+        for name in (*implementation.args, *implementation.optional):
+            if name in spec.warn_on_impl_args:
+                _warn_at(implementation, spec.warn_on_impl_args[name])
     found = []
     parameters = spec.argnames + spec.kwargnames
     unknown = [name for name in implementation.args if name not in parameters]

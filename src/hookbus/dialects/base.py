@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from hookbus.markers import PROJECT, HookimplOptions
 
+_MARK = f"{PROJECT}_impl"
+_NOTHING: dict[str, Any] = {}
 _ROOTS = frozenset({"hookbus", "lightning", "pytorch_lightning", "lightning_fabric"})
 _BASES = frozenset({"Callback", "LightningModule", "ModelHooks", "DataHooks", "CheckpointHooks", "LightningDataModule"})
 
@@ -31,7 +33,7 @@ def overridden(obj: object, name: str) -> Any | None:
         return None
     function = getattr(method, "__func__", method)
     for cls in type(obj).__mro__:
-        if is_base(cls) and cls.__dict__.get(name) is function:
+        if cls.__dict__.get(name) is function and is_base(cls):
             return None
     return method
 
@@ -41,10 +43,9 @@ def inherited_options(obj: object, name: str) -> HookimplOptions:
 
     So a subclass that overrides a marked method without repeating the mark keeps the place in the order.
     """
-    attribute = f"{PROJECT}_impl"
     own = getattr(obj, "__dict__", {}).get(name)
-    for function in (own, *(cls.__dict__.get(name) for cls in type(obj).__mro__)):
-        options = getattr(function, "__dict__", {}).get(attribute)
+    for function in (own, *(cls.__dict__[name] for cls in type(obj).__mro__ if name in cls.__dict__)):
+        options = getattr(function, "__dict__", _NOTHING).get(_MARK)
         if isinstance(options, dict):
             return cast(HookimplOptions, options)
     return HookimplOptions()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 
 from hookbus.callback import CALLBACK_HOOKS
 from hookbus.dialects.base import derives_from, inherited_options, is_marked, overridden
@@ -51,7 +52,7 @@ def implementations(callback: object, arguments: Mapping[str, Sequence[str]]) ->
 
 def snapshot(callback: object) -> tuple[object, ...]:
     """The methods as they are now, to be compared with a later snapshot. Costs a few microseconds."""
-    return tuple([getattr(callback, hook, None) for hook in CALLBACK_HOOKS])
+    return tuple(map(getattr, repeat(callback), CALLBACK_HOOKS, repeat(None)))
 
 
 def warn_of_misspelt(callback: object, known: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from torch.optim import Optimizer
 from hookbus.errors import MisconfigurationException
 
 #: What belongs to the wrapper; every other attribute is read from, and written to, the wrapped optimiser.
-_OWN = frozenset({"_optimizer", "_strategy_step", "_module", "step"})
+_OWN = frozenset({"_optimizer", "_strategy_step", "_module", "step", "replaced"})
 
 
 class LightningOptimizer:
@@ -24,7 +24,12 @@ class LightningOptimizer:
         optimizer: torch's own.
         step: does the stepping: called with the optimiser, the closure and further arguments. None: the optimiser's own.
         module: gives the module whose gradients :meth:`toggle_model` switches.
+
+    Attributes:
+        replaced: whether somebody has put another function in the place of ``step``.
     """
+
+    replaced = False
 
     def __init__(
         self, optimizer: Optimizer, step: Callable[..., Any] | None = None, module: Callable[[], Any] | None = None
@@ -88,6 +93,8 @@ class LightningOptimizer:
         # torch's schedulers replace ``step`` by one that counts; that must be ours, the rest is the optimiser's.
         if name in _OWN:
             object.__setattr__(self, name, value)
+            if name == "step":
+                object.__setattr__(self, "replaced", True)
         else:
             setattr(self._optimizer, name, value)
 

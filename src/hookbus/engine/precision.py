@@ -131,8 +131,10 @@ class Precision:
         return optimizer.step(both, **kwargs)
 
     def steps_plainly(self, optimizer: Optimizer) -> bool:
-        """Whether :meth:`run_optimizer_step` runs closure, ``after_closure`` and ``optimizer.step()``, each once."""
-        return type(self).run_optimizer_step is Precision.run_optimizer_step and _evaluates_once(optimizer)
+        """Whether nothing is scaled, and :meth:`run_optimizer_step` runs closure, ``after_closure`` and ``optimizer.step()``, each once."""
+        kind = type(self)
+        as_here = kind.run_optimizer_step is Precision.run_optimizer_step and kind.scale is Precision.scale
+        return as_here and _evaluates_once(optimizer)
 
     def clip_gradients(self, optimizer: Optimizer, value: float | None, algorithm: str | None = "norm") -> None:
         """Clip the gradients of the optimiser's parameters; nothing for None and 0.

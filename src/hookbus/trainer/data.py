@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, field
+from itertools import chain, islice, repeat
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
@@ -103,22 +104,31 @@ def batches(
         iterator: gives the batches, if they do not start at the beginning.
         start: how many of them were used already.
     """
-    if num_batches == 0:
-        return
+    if num_batches <= start:
+        return iter(())
     iterator = iter(loader) if iterator is None else iterator
     if not math.isinf(num_batches) and length(loader) is not None:
-        for i in range(start + 1, int(num_batches) + 1):
-            try:
-                batch = next(iterator)
-            except StopIteration:
-                warnings.warn(
-                    f"{type(loader).__name__} promised {num_batches} batches and ended after {i - 1}; check its __len__ "
-                    "(and that nothing inside it raises StopIteration)",
-                    stacklevel=2,
-                )
-                return
-            yield batch, i == num_batches
-        return
+        # As iterators of Python's own, which cost next to nothing per batch.
+        rest = int(num_batches) - start
+        lasts = chain(repeat(False, rest - 1), (True,))
+        return chain(zip(islice(iterator, rest), lasts, strict=False), _missing(loader, num_batches, lasts))
+    return _read_ahead(iterator, num_batches, start)
+
+
+def _missing(loader: Any, promised: int | float, lasts: Iterator[bool]) -> Iterator[tuple[Any, bool]]:
+    """Nothing, but for a warning if the loader has ended before ``lasts`` did."""
+    missing = sum(1 for _ in lasts)
+    if missing:
+        warnings.warn(
+            f"{type(loader).__name__} promised {promised} batches and ended after {int(promised) - missing}; check its "
+            "__len__ (and that nothing inside it raises StopIteration)",
+            stacklevel=2,
+        )
+    yield from ()
+
+
+def _read_ahead(iterator: Iterator[Any], num_batches: int | float, start: int) -> Iterator[tuple[Any, bool]]:
+    """The batches of a loader of unknown length."""
     ahead, count, nothing = next(iterator, _NOTHING), start, _NOTHING
     while ahead is not nothing:
         count += 1

@@ -6,6 +6,7 @@ boundaries of stages, epochs and batches.
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from hookbus.bus import Bus
@@ -36,12 +37,17 @@ class Participants:
 
     Args:
         trainer: whose bus, module, data module and callbacks.
+
+    Attributes:
+        known: the list of callbacks as it was at the last look, the same object.
+        known_length: its length then. Whether a list is another one, or has another length, is cheap to ask for each batch.
     """
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._seen: list[Any] = []
-        self._list: list[Any] | None = None
+        self.known: list[Any] = []
+        self.known_length = -1
         self._read: list[Any] = []
 
     def attach(self, fn: TrainerFn, model: Any, datamodule: Any, loaders: dict[str, Any]) -> None:
@@ -73,15 +79,9 @@ class Participants:
     def read_module(self, *, several_loaders: bool = False) -> None:
         """Read the module's methods again, if one was assigned since, or steps are now to get ``dataloader_idx``."""
         methods = self._methods_of_module(several_loaders)
-        if len(methods) != len(self._read) or any(a is not b for a, b in zip(methods, self._read, strict=True)):
+        if list(map(id, methods)) != list(map(id, self._read)):
             self._trainer.bus.refresh(self._trainer.lightning_module, self._hooks_of_module(several_loaders))
             self._read = methods
-
-    @property
-    def list_changed(self) -> bool:
-        """Whether callbacks were appended, removed or the list replaced since the last look; cheap enough for a batch."""
-        callbacks = self._trainer.callbacks
-        return callbacks is not self._list or len(callbacks) != len(self._seen)
 
     def sync(self) -> bool:
         """Let the bus follow the list, and methods that were assigned since.
@@ -95,7 +95,7 @@ class Participants:
         )
         roster.number_twins(callbacks)
         trainer.bus.sync("callback", callbacks, source="callbacks=[…]")
-        self._seen, self._list = list(callbacks), callbacks
+        self._seen, self.known, self.known_length = list(callbacks), callbacks, len(callbacks)
         if trainer.lightning_module is not None and trainer.bus.has_plugin("module"):
             self.read_module(several_loaders=trainer._several_loaders)
             _lend_logging(callbacks, trainer.lightning_module)
@@ -135,7 +135,7 @@ class Participants:
     def _methods_of_module(self, several_loaders: bool) -> list[Any]:
         """What the module's implementations are made from; much faster to look at than to read."""
         module = self._trainer.lightning_module
-        inherited = [getattr(type(module), name, None) for name in vars(self._trainer.bus.hook)]
+        inherited = map(getattr, repeat(type(module)), vars(self._trainer.bus.hook), repeat(None))
         return [several_loaders, *inherited, *(value for value in vars(module).values() if callable(value))]
 
     def _hooks_of_module(self, several_loaders: bool) -> list[Implementation]:

@@ -10,8 +10,9 @@ import math
 import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from hookbus.bus.dispatch import running_hook
 from hookbus.checkpoint import rng
 from hookbus.checkpoint.cursor import Cursor, is_warm, leaves_of, set_streams, streams, warm_up
 from hookbus.engine.device import move_to
@@ -22,11 +23,21 @@ if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
 
 
+#: The hooks of a batch before its gradients are added to those of its window.
+_BEFORE_BACKWARD: Final = (
+    *("on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer", "on_train_batch_start"),
+    *("training_step", "on_before_zero_grad", "optimizer_zero_grad", "on_before_backward"),
+)
+
+
 class Place:
     """What a checkpoint says of one process of a fit.
 
     Args:
         trainer: whose loops, metrics and module.
+
+    Attributes:
+        failed_in: the hook out of which an exception came; None if there was none, or it came from elsewhere.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -35,6 +46,7 @@ class Place:
 
     def forget(self) -> None:
         """Begin with nothing, as a fit without checkpoint does."""
+        self.failed_in: str | None = None
         self._saved: dict[str, Any] = {}
         self._iteration: dict[str, Any] | None = None
         self._cursor: Cursor | None = None
@@ -81,22 +93,29 @@ class Place:
         progress = self._trainer.progress
         if self._iteration is not None:
             return self._iteration
-        begun = progress.epoch_started and self._epoch == progress.epoch
+        begun = progress.batch > 0 or (progress.epoch_started and self._epoch == progress.epoch)
         inside = progress.batch > progress.batch_trained
         over = progress.is_last_batch or progress.batch >= self._trainer.num_training_batches
         if self._cursor is None or not begun or (over and not inside):
             return None  # between two epochs
         return self._cursor.state_dict()
 
-    def _open_gradients(self) -> dict[str, Any]:
+    def _open_gradients(self) -> dict[str, Any] | None:
         """The gradients of an accumulation window that is still open, by parameter; others are cleared anyway.
 
         A module that drives its optimisers itself may need any of them again, so all that there are are kept.
+
+        Returns:
+            None if they may hold a share of a batch that will be taken again: then all of the window will be.
         """
         module, progress = self._trainer.lightning_module, self._trainer.progress
-        window = progress.epoch_started and progress.batch_trained > progress.batch_stepped
-        if module.automatic_optimization and not window:
-            return {}
+        if module.automatic_optimization:
+            if not progress.epoch_started or progress.batch_trained <= progress.batch_stepped:
+                return {}
+            hook = running_hook()
+            hook = self.failed_in if hook == "on_exception" else hook
+            if progress.batch > progress.batch_trained and hook not in _BEFORE_BACKWARD:
+                return None
         return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
 
     def _metric_objects(self) -> dict[str, Any]:
@@ -141,13 +160,18 @@ class Place:
         self._trainer._metrics.load_state_dict(self._saved["metrics"], objects)
         return True
 
+    @property
+    def window_is_lost(self) -> bool:
+        """Whether the gradients of the window that was open are not known."""
+        return bool(self._saved) and self._saved["gradients"] is None
+
     def take_up(self) -> None:
         """Set gradients and random streams; from now on this is the run that was saved."""
         saved, self._saved = self._saved, {}
         if not saved:
             return
         trainer, data = self._trainer, saved["data"]
-        gradients = saved["gradients"]
+        gradients = saved["gradients"] or {}
         for name, parameter in trainer.lightning_module.named_parameters():
             if name in gradients:
                 parameter.grad = gradients[name].to(parameter.device)

@@ -59,10 +59,19 @@ class Progress:
         self.is_last_batch = False
         self.epoch_started = True
 
-    def drop_batch(self) -> None:
-        """Forget a batch that was begun and never trained on, so that it is taken again."""
-        self.total_batches -= self.batch - self.batch_trained
-        self.batch = self.batch_trained
+    def drop_batch(self, *, window: bool = False) -> None:
+        """Forget a batch that was begun and never trained on, so that it is taken again.
+
+        Args:
+            window: forget all batches since the optimiser last stepped.
+        """
+        last = self.batch_stepped if window else self.batch_trained
+        self.is_last_batch = self.is_last_batch and last == self.batch
+        self.total_batches -= self.batch - last
+        self.batch = last
+        self.batch_trained = min(self.batch_trained, last)
+        self.batch_logged = min(self.batch_logged, last)
+        self.batch_done = min(self.batch_done, last)
 
     def state_dict(self) -> dict[str, Any]:
         """The counters as plain numbers."""

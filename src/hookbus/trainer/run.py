@@ -147,6 +147,7 @@ def _interrupted(trainer: Trainer, error: BaseException) -> None:
     """Tell everybody; whatever goes wrong meanwhile becomes a note of the first error."""
     trainer.state.status = TrainerStatus.INTERRUPTED
     source = blame(error)
+    trainer.fit_loop.place.failed_in = source[0] if source is not None else None
     if source is not None and source[1] not in ("module", "datamodule"):
         add_note(error, f"raised by plugin {source[1]!r} in hook {source[0]!r}")
     module = trainer.lightning_module

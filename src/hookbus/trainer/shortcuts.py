@@ -3,8 +3,8 @@
 ``optimizer_step``, ``backward``, ``optimizer_zero_grad`` and ``transfer_batch_to_device`` have a default in the base class
 of modules, which for most modules is all there is. Then the way through the hook changes nothing and costs, together
 with the calls around it, more than the rest of the loop. This is the one place that decides whether that is so; it
-looks again whenever a hook's implementations change, so a plugin that comes in the middle of a batch is heard from its
-next hook on, as it would be on the plain way. ``tests/trainer/test_shortcuts.py`` compares the two ways.
+looks again whenever a hook's implementations change. (A plugin that comes while a step runs has a say in these from the
+next step on.) ``tests/trainer/test_shortcuts.py`` compares the two ways.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ class Shortcuts:
 
     Attributes:
         transfer: a batch is moved to the device and otherwise left alone.
-        step: the optimiser is told to step, and that is all.
-        backward: the loss is differentiated by its own ``backward``.
-        zero_grad: gradients are cleared by the optimiser's own ``zero_grad``.
+        step: gradients are cleared by the optimiser's own ``zero_grad``, the loss is differentiated by its own
+            ``backward``, and the optimiser is told to step.
         clip: gradients are clipped by the bound that the trainer was given, if any.
         no_outputs: nobody listens to the end of a training batch, so what the step returned interests nobody.
     """
@@ -92,9 +91,7 @@ class Shortcuts:
         default, silent = self._default, self._silent
         around_transfer = silent["on_before_batch_transfer"] and silent["on_after_batch_transfer"]
         self.transfer = default["transfer_batch_to_device"] and around_transfer
-        self.step = default["optimizer_step"]
-        self.backward = default["backward"]
-        self.zero_grad = default["optimizer_zero_grad"]
+        self.step = default["optimizer_step"] and default["backward"] and default["optimizer_zero_grad"]
         self.clip = default["configure_gradient_clipping"]
         self.no_outputs = silent["on_train_batch_end"]
 

@@ -49,7 +49,6 @@ class AutomaticStep:
         precision = trainer._precision
         self._precision: Precision = precision
         self._forward = precision.forward_context if precision.wraps_steps else None
-        self._scale = precision.scale if type(precision).scale is not Precision.scale else None
         # Whether the gradients are those of a window that goes on; else they are cleared first.
         self._within = trainer.progress.batch > trainer.progress.batch_stepped
         self._plain: Any = None  # the optimiser that was found to need no more than to be told to step
@@ -74,15 +73,31 @@ class AutomaticStep:
         if not stepping:
             return self._differentiate(batch, batch_idx, within)[1]
         wrapped = trainer._wrapped_optimizers[0]
-        if self._shortcuts.step and (wrapped is self._plain or self._is_plain(wrapped)) and "step" not in vars(wrapped):
-            outputs = self._differentiate(batch, batch_idx, within)[1]
-            optimizer = wrapped.optimizer
-            self._fire.on_before_optimizer_step(trainer, self._module, optimizer)
-            if trainer.settings.gradient_clip_val is not None or not self._shortcuts.clip:
-                clip(trainer, optimizer)
-            optimizer.step()
-        else:
+        if not self._shortcuts.step or wrapped.replaced or not (wrapped is self._plain or self._is_plain(wrapped)):
             return self._step_through_hook(batch, batch_idx, within, wrapped)
+
+        # The plain way with all calls of defaults left out; both give the same (tests/trainer/test_shortcuts.py).
+        fire, module, settings, optimizer = self._fire, self._module, trainer.settings, wrapped._optimizer
+        answer = (
+            self._answer(batch, batch_idx) if self._forward else fire.training_step(trainer, module, batch, batch_idx)
+        )
+        loss: Tensor | None
+        outputs: Outputs
+        if type(answer) is Tensor and answer.numel() == 1 and settings.accumulate_grad_batches == 1:
+            loss = outputs = answer
+        else:
+            loss, outputs = _read(answer, settings.accumulate_grad_batches)
+        if not within:
+            fire.on_before_zero_grad(trainer, module, optimizer)
+            optimizer.zero_grad()
+        if loss is not None:
+            fire.on_before_backward(trainer, module, loss)
+            loss.backward()  # type: ignore[no-untyped-call]
+            fire.on_after_backward(trainer, module)
+        fire.on_before_optimizer_step(trainer, module, optimizer)
+        if settings.gradient_clip_val is not None or not self._shortcuts.clip:
+            clip(trainer, optimizer)
+        optimizer.step()
         trainer.progress.global_step += 1
         return outputs
 
@@ -118,36 +133,25 @@ class AutomaticStep:
         Returns:
             The loss that was differentiated, None for none, and what ``__call__`` returns.
         """
-        trainer, fire, module, shortcuts = self._trainer, self._fire, self._module, self._shortcuts
-        if self._forward is None:
-            answer = fire.training_step(trainer, module, batch, batch_idx)
-        else:
-            with self._forward():
-                answer = fire.training_step(trainer, module, batch, batch_idx)
-        loss: Tensor | None
-        outputs: Outputs
-        accumulate = trainer.settings.accumulate_grad_batches
-        if type(answer) is Tensor and answer.numel() == 1:
-            loss = outputs = answer if accumulate == 1 else answer / accumulate
-        else:
-            loss, outputs = _read(answer, accumulate)
+        trainer, fire, module = self._trainer, self._fire, self._module
+        loss, outputs = _read(self._answer(batch, batch_idx), trainer.settings.accumulate_grad_batches)
         if not within:
-            optimizer = trainer.strategy.optimizers[0]
+            optimizer = trainer.optimizers[0]
             fire.on_before_zero_grad(trainer, module, optimizer)
-            if shortcuts.zero_grad:
-                optimizer.zero_grad()
-            else:
-                fire.optimizer_zero_grad(trainer, module, trainer.current_epoch, batch_idx, optimizer)
+            fire.optimizer_zero_grad(trainer, module, trainer.current_epoch, batch_idx, optimizer)
         if loss is not None:
-            if self._scale is not None:
-                loss = self._scale(loss)
+            loss = self._precision.scale(loss)
             fire.on_before_backward(trainer, module, loss)
-            if shortcuts.backward:
-                loss.backward()
-            else:
-                fire.backward(trainer, module, loss)
+            fire.backward(trainer, module, loss)
             fire.on_after_backward(trainer, module)
         return loss, outputs
+
+    def _answer(self, batch: Any, batch_idx: int) -> Any:
+        """What ``training_step`` returns."""
+        if self._forward is None:
+            return self._fire.training_step(self._trainer, self._module, batch, batch_idx)
+        with self._forward():
+            return self._fire.training_step(self._trainer, self._module, batch, batch_idx)
 
 
 def shown(outputs: Outputs) -> dict[str, Any]:

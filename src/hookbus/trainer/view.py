@@ -268,7 +268,7 @@ class TrainerView:
     @property
     def val_check_batch(self) -> int | float | None:
         """Training batches between two validations; None before the training loader was asked for."""
-        every: int | float | None = self.fit_loop._val_every if self.fit_loop.loaders is not None else None
+        every: int | float | None = self.fit_loop.val_every if self.fit_loop.loaders is not None else None
         return every
 
     @property
