@@ -70,6 +70,8 @@ clean:  ## remove environments, caches and runs
 
 $(VENV)/.dev: $(VENV)/.torch $(PROJECT)
 	$(RUN) pip install --quiet -c constraints.txt --group dev -e . $(PLUGINS:%=-e %)
+	# The weights for examples/gradcam_faces.py: only the files are used, and what the package asks for is long out of date.
+	$(RUN) pip install --quiet --no-deps facenet-pytorch==2.6.0
 	@touch $@
 
 $(VENV)/.demo: $(VENV)/.torch $(PROJECT)

@@ -1,6 +1,7 @@
 """The documents tell the truth: their snippets run, their console output is what the commands print, links lead somewhere.
 
-A document is played from top to bottom in an empty folder, hookbus-throughput being the only plugin installed:
+A document is played from top to bottom in an empty folder. hookbus-throughput is the only plugin installed, beside the one
+whose README it is:
 
 - ``python``: executed, all blocks of a document in one namespace; a first line ``# name.py`` writes the file as well.
   Functions named ``test_…`` are called in the end.
@@ -39,7 +40,12 @@ else:
 ROOT = Path(__file__).parents[2]
 PLUGIN = ROOT / "plugins" / "hookbus-throughput"
 ORDER = ROOT / "docs" / "order.md"
-DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(ROOT.glob("docs/*.md")), PLUGIN / "README.md"]
+DOCUMENTS = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(ROOT.glob("docs/*.md")),
+    *sorted(ROOT.glob("plugins/*/README.md")),
+]
 
 
 @dataclass
@@ -111,20 +117,22 @@ def commands(text: str) -> Iterator[tuple[str, str]]:
 
 
 @pytest.fixture
-def reader(tmp_path, monkeypatch, make_distribution) -> Iterator[Reader]:
+def reader(document, tmp_path, monkeypatch, make_distribution) -> Iterator[Reader]:
     folder = tmp_path / "folder"
     folder.mkdir()
     monkeypatch.chdir(folder)
-    monkeypatch.setattr(sys, "path", [str(folder), str(PLUGIN / "src"), *sys.path])
     monkeypatch.setenv("NO_COLOR", "1")
     before = set(sys.modules)
-    project = tomllib.loads((PLUGIN / "pyproject.toml").read_text())["project"]
-    make_distribution(
-        project["name"],
-        project["version"],
-        project["entry-points"],
-        metadata=f"Summary: {project['description']}\nLicense-Expression: {project['license']}\n",
-    )
+    plugins = dict.fromkeys([PLUGIN, *([document.parent] if document.parent.parent == PLUGIN.parent else [])])
+    monkeypatch.setattr(sys, "path", [str(folder), *(str(plugin / "src") for plugin in plugins), *sys.path])
+    for plugin in plugins:
+        project = tomllib.loads((plugin / "pyproject.toml").read_text())["project"]
+        make_distribution(
+            project["name"],
+            project["version"],
+            project["entry-points"],
+            metadata=f"Summary: {project['description']}\nLicense-Expression: {project['license']}\n",
+        )
     yield Reader(make_distribution)
     for name in set(sys.modules) - before:
         if str(folder) in str(getattr(sys.modules[name], "__file__", "")):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -14,8 +15,9 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path, monkeypatch):
-    """Write nothing into the project, and leave torch as it was."""
+    """Write nothing into the project, let examples import each other as scripts do, and leave torch as it was."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(EXAMPLES))
     threads = torch.get_num_threads()
     yield
     torch.set_num_threads(threads)
@@ -49,3 +51,29 @@ def test_plugin_in_ten_lines(capsys):
     out = capsys.readouterr().out
     assert "40 backward passes" in out
     assert "1 BackwardClock wrapper\n2 module\n" in out
+
+
+def needs(*packages: str) -> None:
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed here; `make test` installs it")
+
+
+def test_gradcam_of_a_face_detector_lies_on_the_face(capsys):
+    needs("hookbus_gradcam", "facenet_pytorch", "skimage")
+    share = example("gradcam_faces").main(["--out", "out"])
+    assert share > 0.7
+    out = capsys.readouterr().out
+    assert f"Grad-CAM at prelu3: {share:.0%} of the map in the face box, 6% of the picture" in out
+    assert Path("out/astronaut.png").read_bytes().startswith(b"\x89PNG")
+    scores = dict(re.findall(r"(.Net): face ([\d.]+)", out))
+    assert {name: float(score) > 0.99 for name, score in scores.items()} == {"RNet": True, "ONet": True}
+
+
+def test_gradcam_of_the_digit_reader(capsys):
+    needs("hookbus_gradcam")
+    share = example("gradcam_digits").main(["--epochs", "2", "--out", "out"])
+    assert share > 0.42  # of 39 % of the pixels
+    names = sorted(path.name.partition("-")[0] for path in Path("out").rglob("*.png"))
+    assert names == ["epoch=0000", "epoch=0000", "epoch=0001", "epoch=0001", "test.png"]
+    assert "pictures of the training: 4 in out" in capsys.readouterr().out

@@ -1,7 +1,8 @@
 """``hookbus``: find the command, hand it its arguments, and turn the user's mistakes into one line each.
 
 A command is a function ``(arguments, plugins) -> exit status`` that makes its own parser; ``plugins`` are the words
-after a ``-p`` that stood before the command's name. It is imported only when it is called.
+after a ``-p`` that stood before the command's name. It is imported only when it is called. Other distributions bring
+further ones: :mod:`hookbus.cli.installed`.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _dispatch(argv: Sequence[str]) -> int:
-    parser = Parser(None, "PyTorch training as an event bus: every lifecycle point is a hook.\n\n" + _command_list())
+    parser = _RootParser(None, "")
     parser.add_argument("--version", action="store_true", help="print versions and exit")
     parser.add_argument("command", nargs=argparse.REMAINDER, metavar="command ...", help="one of the above")
     options = parser.parse_args(argv)
@@ -65,19 +66,36 @@ def _dispatch(argv: Sequence[str]) -> int:
 
 def _command(name: str) -> Callable[[Sequence[str], Sequence[str]], int]:
     if name not in COMMANDS:
+        from hookbus.cli.installed import installed, load
+
+        others = installed()
+        if name in others:
+            return load(name, others[name])
         import difflib
 
-        near = difflib.get_close_matches(name, COMMANDS, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(COMMANDS)}"
+        known = [*COMMANDS, *others]
+        near = difflib.get_close_matches(name, known, n=1)
+        hint = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(known)}"
         raise UsageError(f"no command is named {name!r}; {hint}")
     module, _, function = COMMANDS[name][0].partition(":")
     command: Callable[[Sequence[str], Sequence[str]], int] = getattr(importlib.import_module(module), function)
     return command
 
 
-def _command_list() -> str:
-    width = max(map(len, COMMANDS))
-    return "commands:\n" + "\n".join(f"  {name:{width}}  {purpose}" for name, (_, purpose) in COMMANDS.items())
+class _RootParser(Parser):
+    """Looks for the commands of others only where a list of all is wanted."""
+
+    def format_help(self) -> str:
+        from hookbus.cli.installed import purposes
+
+        own = {name: purpose for name, (_, purpose) in COMMANDS.items()}
+        known = {**purposes(), **own}
+        width = max(map(len, known))
+        lines = [f"  {name:{width}}  {known[name]}" for name in dict.fromkeys((*own, *known))]
+        self.description = "\n".join(
+            ["PyTorch training as an event bus: every lifecycle point is a hook.", "", "commands:", *lines]
+        )
+        return super().format_help()
 
 
 def _is_the_users(error: Exception) -> bool:
