@@ -101,7 +101,9 @@ def candidates() -> list[tuple[str, str, Callable[[Any, int], float], Callable[[
             run = trainings(importlib.import_module(name))
             callbacks = importlib.import_module(f"{name}.callbacks")
             terminal = {"file": Terminal(), "force_terminal": True}
-            found.append((library, "RichProgressBar", run, lambda c=callbacks: c.RichProgressBar(console_kwargs=terminal)))
+            found.append(
+                (library, "RichProgressBar", run, lambda c=callbacks, t=terminal: c.RichProgressBar(console_kwargs=t))
+            )
             if importlib.util.find_spec("tqdm"):
                 found.append((library, "TQDMProgressBar", run, lambda c=callbacks: c.TQDMProgressBar()))
             if library == "hookbus":
@@ -141,7 +143,9 @@ def main(argv: list[str] | None = None) -> None:
     os.environ["HOOKBUS_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     torch.set_num_threads(1)
     table = measure(arguments.steps, arguments.repeats)
-    print(f"Python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}, {arguments.steps} steps")
+    print(
+        f"Python {platform.python_version()}, torch {torch.__version__}, {platform.machine()}, {arguments.steps} steps"
+    )
     print(f"{'':12}{'':18}{'the loop':>10}{'the bar':>10}   {'share of':<10}limit")
     print(f"{'':12}{'':18}{'us/step':>10}{'us/step':>10}   1 ms")
     for row in table:

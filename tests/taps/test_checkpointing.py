@@ -96,6 +96,25 @@ def test_in_a_trainer(reentrant):
 
 
 @MODES
+@pytest.mark.parametrize("kinds", [["forward"], ["forward", "forward_pre"]], ids=["after", "around"])
+def test_a_backward_pass_inside_of_a_step(reentrant, kinds):
+    """A module that drives its optimisers itself differentiates twice while its step still runs."""
+
+    class Manual(Training):
+        automatic_optimization = False
+
+        def training_step(self, batch, batch_idx):
+            for _ in range(2):
+                self.manual_backward(self.net(batch).square().mean())
+
+    heard = []
+    fit = trainer()
+    fit.taps.tap("net.inner.0", lambda e: heard.append((e.kind, e.step, e.call_index, e.recompute)), kinds=kinds)
+    fit.fit(Manual(Checkpointed(reentrant)), loader(1))
+    assert heard == [(kind, 0, call, False) for call in (0, 1) for kind in sorted(kinds, reverse=True)]
+
+
+@MODES
 def test_captures_have_one_record_with_its_gradient(reentrant):
     torch.manual_seed(0)
     model = Checkpointed(reentrant)

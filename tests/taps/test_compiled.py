@@ -36,8 +36,11 @@ def test_taps_before_the_first_call_fire_at_every_call_and_compile_twice_at_most
     fast = torch.compile(model, backend="eager")
     with tapping(fast) as taps:
         taps.tap("0", lambda event: heard.append((event.name, len(heard))))
-        for _ in range(12):
+        fast(X)
+        first = frames()
+        for _ in range(11):
             fast(X)
+        assert frames() == first
         assert len(heard) == 12
         assert heard[0][0] == "0"
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
@@ -67,8 +70,18 @@ def test_compiling_after_tapping():
     assert heard == ["head"] * 3
 
 
-def test_taps_after_the_first_call_are_noticed_and_work_from_then_on():
-    model, heard = compiled(), []
+def in_place():
+    model = Net()
+    model.compile(backend="eager")
+    return model
+
+
+KINDS = pytest.mark.parametrize("made", [compiled, in_place])
+
+
+@KINDS
+def test_taps_after_the_first_call_are_noticed_and_work_from_then_on(made):
+    model, heard = made(), []
     model(X)
     with tapping(model) as taps:
         taps.tap("head", lambda event: heard.append(event.step), phases=["train", "val", "sanity", "test", "predict"])
@@ -85,10 +98,12 @@ def test_taps_after_the_first_call_are_noticed_and_work_from_then_on():
             model(X)
         assert "compiled and called before" in str(taps.report())
     assert heard == [1, 2]
+    assert hooks_on(model) == 0
 
 
-def test_scheduled_steps_run_without_compilation_and_the_others_with_it():
-    model, heard = compiled(), []
+@KINDS
+def test_scheduled_steps_run_without_compilation_and_the_others_with_it(made):
+    model, heard = made(), []
     with tapping(model) as taps:
         taps.tap("head", lambda event: heard.append(event.step), every=3)
         for _ in range(7):
@@ -109,24 +124,37 @@ def test_disarming_is_noticed():
     assert heard == [1]
 
 
-def test_compile_in_place():
+@pytest.mark.parametrize("first", ["compiled", "tapped"])
+def test_compile_in_place(first):
     model, heard = Net(), []
-    model.compile(backend="eager")
-    model(X)
+    if first == "compiled":
+        model.compile(backend="eager")
     with tapping(model) as taps:
         taps.tap("head", lambda event: heard.append(event.step))
+        taps.tap("stem", lambda event: heard.append("stem"), every=3)
+        if first == "tapped":
+            model.compile(backend="eager")
+        own = model._compiled_call_impl
         for _ in range(3):
             model(X)
-    assert heard == [0, 1, 2]
+        with pytest.raises(TypeError):
+            model()
+    assert heard == [0, 1, "stem", 2]
+    assert hooks_on(model) == 0
+    if first == "tapped":
+        assert model._compiled_call_impl is own
+    model(X)
 
 
 @pytest.mark.parametrize("options", [{}, {"every": 2}], ids=["always", "scheduled"])
-def test_a_compiled_part_of_a_trained_module(options):
+@pytest.mark.parametrize("what", ["part", "module"])
+def test_a_compiled_module_is_trained(what, options):
     model, heard = Training(), []
-    model.net = torch.compile(model.net, backend="eager")
+    if what == "part":
+        model.net = torch.compile(model.net, backend="eager")
     run = trainer(max_epochs=2)
     run.taps.tap("net.head", lambda event: heard.append(event.step), phases=None, **options)
-    run.fit(model, loader(4))
+    run.fit(torch.compile(model, backend="eager") if what == "module" else model, loader(4))
     assert heard == (list(range(8)) if not options else [1, 3, 5, 7])
     assert hooks_on(model) == 0
 

@@ -1,6 +1,8 @@
 """A trainer arms taps for its steps, knows where it is, and takes everything off at the end, however it ends."""
 
 import copy
+import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,7 +10,7 @@ from tests.taps.networks import Net, Training, hooks_on, loader, trainer
 from torch import nn
 
 import hookbus
-from hookbus import hookimpl
+from hookbus import hookimpl, taps
 from hookbus.taps import SelectionError
 
 
@@ -56,6 +58,62 @@ def test_nothing_is_added_to_a_run_in_which_nobody_taps():
 
     trainer(Looker()).fit(Training(), loader(1))
     assert seen == [(["Looker", "module", "dataloaders"], 0)]
+
+
+def test_a_run_in_which_nobody_taps_calls_nothing_of_taps_and_has_no_hooks():
+    """Whatever is called between the first batch and the last one, none of it is code of ``hookbus.taps``."""
+    folder, called, hooks = str(Path(taps.__file__).parent), [], []
+
+    def watch(frame, event, arg):
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            called.append(frame.f_code.co_qualname if hasattr(frame.f_code, "co_qualname") else frame.f_code.co_name)
+
+    class Watcher(hookbus.Callback):
+        def on_train_start(self, trainer, pl_module):
+            sys.setprofile(watch)
+
+        def on_before_backward(self, trainer, pl_module, loss):
+            hooks.append(hooks_on(pl_module))
+
+        def on_train_end(self, trainer, pl_module):
+            sys.setprofile(None)
+
+    before = sys.getprofile()
+    try:
+        trainer(Watcher()).fit(Training(), loader(3), loader(2))
+        assert (called, hooks) == ([], [0, 0, 0])
+        run = trainer(Watcher(), Listener())
+        run.fit(Training(), loader(3), loader(2))
+        assert "After.run" in called or "run" in called  # the watch is awake
+        called.clear()
+        run = trainer(Watcher())
+        with run.taps.tap("net.head", print):  # gone before the run begins
+            pass
+        run.fit(Training(), loader(3), loader(2))
+        assert called == []
+    finally:
+        sys.setprofile(before)
+
+
+def test_nothing_is_left_in_the_steps_after_the_last_tap_was_closed():
+    names = []
+
+    class Closing(hookbus.Callback):
+        def on_before_backward(self, trainer, pl_module, loss):
+            if trainer.global_step == 1:
+                tap.close()
+
+        def on_train_batch_start(self, trainer, *args):
+            names.append("taps" in trainer.bus.names())
+
+    run = trainer(Closing())
+    heard = []
+    tap = run.taps.tap("net.head", lambda event: heard.append(event.step))
+    model = Training()
+    run.fit(model, loader(4), loader(2))
+    assert heard == [0, 0, 0, 1]  # twice in the sanity check
+    assert names == [True, True, False, False]
+    assert hooks_on(model) == 0
 
 
 def test_hooks_are_on_during_due_steps_only():
@@ -137,6 +195,101 @@ def test_errors_inside_the_network_are_told():
     assert heard == [("net.head", (2, 6), "mat1 and mat2 s"), ("net", (2, 4), "mat1 and mat2 s")]
 
 
+def test_callbacks_and_the_module_itself_may_tap():
+    heard = []
+
+    class Watching(hookbus.Callback):
+        @hookimpl(modules="net.blocks.*", every=2, phases="train")
+        def on_module_forward(self, event):
+            heard.append(("callback", event.name, event.step))
+
+    class Model(Training):
+        @hookimpl(types=nn.Linear, modules="net.head", phases="val")
+        def on_module_forward(self, event):
+            heard.append(("module", event.name, event.step))
+
+        def on_module_forward_pre(self, event):  # not marked, so the module's own business
+            raise AssertionError
+
+    run = trainer(callbacks=[Watching()], num_sanity_val_steps=0)
+    run.fit(Model(), loader(3), loader(1))
+    assert heard == [
+        *(("callback", "net.blocks.0", 1), ("callback", "net.blocks.1", 1)),
+        ("module", "net.head", 3),
+    ]
+
+
+def test_every_tap_of_the_catalogue_is_called_in_a_fit():
+    """Those that ``hookbus hooks`` lists, by a plugin that implements them all; gradients in the order of autograd."""
+    heard = []
+
+    def recorder(name):
+        return hookimpl(modules="net.head", phases="train")(lambda event: heard.append((name, event.name)))
+
+    names = [name for name, hook in vars(trainer().bus.hook).items() if hook.is_tap]
+    plugin = type("Everything", (), {name: staticmethod(recorder(name)) for name in names})()
+    model = Training()
+    trainer(plugin).fit(model, loader(1))
+    assert heard == [
+        ("on_module_forward_pre", "net.head"),
+        ("on_module_forward", "net.head"),
+        ("on_module_grad_output", "net.head"),
+        *sorted(heard[3:], key=heard.index),
+    ]
+    assert sorted(heard[3:]) == [
+        ("on_module_grad_input", "net.head"),
+        *(("on_parameter_grad", "net.head.bias"), ("on_parameter_grad", "net.head.weight")),
+    ]
+    heard.clear()
+    model.net.head = nn.Linear(7, 3)
+    with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+        trainer(plugin).fit(model, loader(1))
+    assert heard == [("on_module_forward_pre", "net.head"), ("on_module_forward_error", "net.head")]
+
+
+def test_gradients_are_ready_once_per_step_of_a_subclassed_and_of_a_replaced_optimizer():
+    """torch's own hooks would be called twice by the ``step`` that calls its parent's, and stay with the old optimizer."""
+    heard = []
+
+    class Own(torch.optim.SGD):
+        def step(self, closure=None):
+            return super().step(closure)
+
+    class Replacing(hookbus.Callback):
+        def on_before_optimizer_step(self, trainer, pl_module, optimizer):
+            heard.append(
+                (trainer.global_step, type(optimizer).__name__, float(pl_module.net.head.bias.grad.abs().sum()))
+            )
+
+        def on_train_batch_end(self, trainer, pl_module, *args):
+            if trainer.global_step == 2:
+                trainer.optimizers = [torch.optim.Adam(pl_module.parameters())]
+
+    model = Training()
+    model.configure_optimizers = lambda: Own(model.parameters(), lr=0.1)
+    trainer(Replacing()).fit(model, loader(4))
+    assert [entry[:2] for entry in heard] == [(0, "Own"), (1, "Own"), (2, "Adam"), (3, "Adam")]
+    assert all(total > 0 for *_, total in heard)
+
+
+def test_a_replaced_parameter_is_followed():
+    heard = []
+
+    class Replacing(hookbus.Callback):
+        def on_train_batch_start(self, trainer, pl_module, batch, batch_idx):
+            if batch_idx == 1:
+                state = {name: value.clone() for name, value in pl_module.state_dict().items()}
+                pl_module.load_state_dict(state, assign=True)
+                trainer.optimizers = [torch.optim.SGD(pl_module.parameters(), lr=0.1)]
+
+    run = trainer(Replacing())
+    run.taps.tap("net.head", lambda e: heard.append((e.step, e.name, e.grad is not None)), kinds="parameter_grad")
+    model = Training()
+    run.fit(model, loader(2))
+    assert sorted(heard) == [(step, f"net.head.{name}", True) for step in (0, 1) for name in ("bias", "weight")]
+    assert hooks_on(model) == 0
+
+
 def test_taps_of_the_trainer_before_and_during_a_fit():
     heard, model = [], Training()
     run = trainer()
@@ -173,7 +326,7 @@ def test_the_first_subscriber_may_come_in_the_middle_of_a_fit():
 def test_wrong_names_of_a_tap_are_told_when_the_run_begins():
     run, model = trainer(), Training()
     run.taps.tap("net.haed", print)
-    with pytest.raises(SelectionError, match="did you mean 'net.head'"):
+    with pytest.raises(SelectionError, match=r"did you mean 'net\.head'"):
         run.fit(model, loader(1))
     assert hooks_on(model) == 0
 

@@ -1,6 +1,7 @@
 """A tap is a plugin like any other: it can be listed, closed, passed to a trainer, and told what its errors do."""
 
 import copy
+import warnings
 
 import pytest
 import torch
@@ -36,9 +37,11 @@ def test_errors_are_raised_by_default():
     def fail(event):
         raise ValueError("no")
 
-    with pytest.raises(ValueError, match="no"), tapping(Net()) as taps:
+    model = Net()
+    with tapping(model) as taps:
         taps.tap("head", fail)
-        taps._model(X)
+        with pytest.raises(ValueError, match="no"):
+            model(X)
 
 
 @pytest.mark.parametrize(("policy", "calls"), [("warn", 3), ("disable", 1)])
@@ -50,12 +53,13 @@ def test_errors_can_be_warnings(policy, calls):
         raise ValueError("no")
 
     model = Net()
-    with (
-        tapping(model) as taps,
-        pytest.warns(TapWarning, match="tap 'fail' raised ValueError: no for <forward of head"),
-    ):
+    with tapping(model) as taps:
         taps.tap("head", fail, on_error=policy)
-        for _ in range(3):
+        with pytest.warns(TapWarning, match="tap 'fail' raised ValueError: no for <forward of head"):
+            model(X)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model(X)
             model(X)
     assert len(heard) == calls
 

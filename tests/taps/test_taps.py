@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations, prune
 
 import hookbus
 from hookbus import hookimpl, tapping
-from hookbus.taps import SelectionError, TapError, Taps
+from hookbus.taps import Selection, SelectionError, TapError, Taps
 
 X = torch.linspace(-1, 1, 8).view(2, 4)
 SHAPES = ("tensor", "tuple", "list", "dict", "named", "dataclass", "structseq")
@@ -61,6 +61,42 @@ def test_hooks_go_with_their_plugin_and_others_stay():
         assert hooks_on(model) == 0
 
 
+def test_the_bus_taps_too():
+    model, heard = Net(), []
+    with tapping(model) as taps:
+        with taps.bus.tap("head", lambda event: heard.append(event.name)), taps.bus.capture("stem") as kept:
+            model(X)
+        model(X)
+        bus = taps.bus
+    assert heard == ["head"]
+    assert kept["stem"].shape == (2, 6)
+    del taps
+    gc.collect()
+    with pytest.raises(RuntimeError, match=r"no taps serve this bus: use that of a trainer"):
+        bus.tap("head", print)
+    with pytest.raises(RuntimeError, match="no taps serve this bus"):
+        hookbus.bus.Bus().capture("head")
+
+
+def test_a_plugin_may_select_otherwise_between_runs():
+    class Plugin:
+        tap_selection = Selection(modules="head")
+
+        @hookimpl
+        def on_module_forward(self, event):
+            heard.append(event.name)
+
+    model, heard, plugin = Net(), [], Plugin()
+    with tapping(model, plugin) as taps:
+        model(X)
+        taps.detach()
+        plugin.tap_selection = Selection(modules="stem", every=2)
+        taps.attach(model)
+        for _ in range(4):
+            model(X)
+    assert heard == ["head", "stem", "stem"]
+
+
 def test_unregistering_from_inside_a_tap():
     model = Net()
     taps = tapping(model)
@@ -95,9 +131,14 @@ def test_hooks_are_gone_after_an_exception_in_forward(error):
 
     model.head.register_forward_pre_hook(fail)
     before = hooks_on(model)
-    with pytest.raises(error, match="stop here"), tapping(model, Listener()) as taps:
-        taps.capture("stem", grads=True)
-        model(X)
+
+    def tapped():
+        with tapping(model, Listener()) as taps:
+            taps.capture("stem", grads=True)
+            model(X)
+
+    with pytest.raises(error, match="stop here"):
+        tapped()
     assert hooks_on(model) == before
     model.head._forward_pre_hooks.clear()
     model(X)
@@ -116,6 +157,30 @@ def test_an_exception_in_a_tap_names_plugin_and_module_and_leaves_nothing():
         model(X)
     assert "plugin 'Broken' in hook 'on_module_forward' for <forward of blocks.1" in caught.value.__notes__[0]
     assert hooks_on(model) == 0
+
+
+@pytest.mark.parametrize("kind", ["forward_pre", "forward", "grad_output", "grad_input", "parameter_grad"])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_in_a_tap_of_any_kind_leaves_nothing(kind, error):
+    def fail(event):
+        raise error("stop here")
+
+    model, foreign = Net(), []
+    model.head.register_forward_hook(lambda *_: foreign.append("module"))
+    model.head.weight.register_post_accumulate_grad_hook(lambda _: foreign.append("parameter"))
+    before = hooks_on(model)
+    with tapping(model) as taps:
+        taps.tap("head", fail, kinds=kind)
+        with pytest.raises(error, match="stop here") as caught:
+            model(X).sum().backward()
+    notes = "".join(getattr(caught.value, "__notes__", ()))
+    if error is ValueError:
+        assert "raised by plugin 'fail' in hook 'on_" in notes
+        assert ("half-way" in notes) == ("grad" in kind)
+    assert hooks_on(model) == before
+    foreign.clear()
+    model(X).sum().backward()
+    assert foreign == ["module", "parameter"]
 
 
 def test_passes_are_counted_right_after_a_keyboard_interrupt_that_was_caught():
@@ -388,9 +453,14 @@ def test_keyboard_interrupt_is_told_when_the_block_is_left():
 
     model, heard = Net(), []
     model.head = Impatient()
-    with pytest.raises(KeyboardInterrupt), tapping(model) as taps:
-        taps.tap(None, lambda event: heard.append((event.name, type(event.exception))), kinds="forward_error")
-        model(X)
+
+    def tapped():
+        with tapping(model) as taps:
+            taps.tap(None, lambda event: heard.append((event.name, type(event.exception))), kinds="forward_error")
+            model(X)
+
+    with pytest.raises(KeyboardInterrupt):
+        tapped()
     assert heard == [("head", KeyboardInterrupt), ("", KeyboardInterrupt)]
 
 
@@ -546,10 +616,11 @@ def test_a_monitor_may_not_edit():
 
 
 def test_an_answer_that_was_not_announced_is_an_error():
-    with pytest.raises(TapError, match=r"returned a Tensor for <forward of head.*declare edits=True"):
-        names_of = tapping(Net())
-        names_of.tap("head", lambda event: event.output * 2)
-        names_of._model(X)
+    model = Net()
+    with tapping(model) as taps:
+        taps.tap("head", lambda event: event.output * 2)
+        with pytest.raises(TapError, match=r"returned a Tensor for <forward of head.*declare edits=True"):
+            model(X)
 
 
 def test_taps_cannot_be_wrapped_nor_their_options_used_elsewhere():

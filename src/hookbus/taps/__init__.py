@@ -6,6 +6,9 @@ are ready-made plugins; ``monitors`` holds those that watch a training. In a tra
 ``with tapping(model) as taps``.
 """
 
+from importlib import import_module
+from typing import Any
+
 from hookbus.taps.capture import Capture, Record
 from hookbus.taps.errors import (
     CaptureFullError,
@@ -42,3 +45,9 @@ __all__ = [
     "installed_hooks",
     "tapping",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "monitors":  # loaded at its first use
+        return import_module("hookbus.taps.monitors")
+    raise AttributeError(f"module 'hookbus.taps' has no attribute {name!r}")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from torch import nn
 from torch._compile import _disable_dynamo
@@ -16,6 +16,8 @@ from hookbus.taps.event import Moment
 from hookbus.taps.trampoline import Trampoline, fresh_id, is_traced, take_off
 
 if TYPE_CHECKING:
+    from collections import OrderedDict
+
     from torch.utils.hooks import RemovableHandle
 
     from hookbus.taps.taps import Taps
@@ -107,7 +109,7 @@ def _conductor_of_nothing() -> TrainerConductor:
 
 
 class RootConductor:
-    """Two hooks on the network itself: its call is a forward pass, and each pass is one step.
+    """Two hooks on the network itself, or a frame around a compiled one: its call is a forward pass, and one step.
 
     Args:
         taps: told of each pass.
@@ -127,20 +129,29 @@ class RootConductor:
         self._frame = 0
         self._handled: BaseException | None = None
         self._handles: list[RemovableHandle] = []
+        self._around: _Around | None = None
 
     def install(self, wanted: bool) -> None:
         """Put the hooks on, or take them off."""
-        if wanted and not self._handles:
+        if not wanted:
+            self._remove_hooks()
+            if self._around is not None and self._model._compiled_call_impl is self._around:
+                self._model._compiled_call_impl = self._around.compiled
+            self._around = None
+            self._depth = 0
+        elif self._model._compiled_call_impl is not None:
+            self._stand_around()
+        elif not self._handles:
             fresh_id(self._model._forward_pre_hooks)
             fresh_id(self._model._forward_hooks)
             enter = self._model.register_forward_pre_hook(_Enter(self).run, prepend=True, with_kwargs=True)
             leave = self._model.register_forward_hook(_Leave(self).run, always_call=True)
             self._handles = [enter, leave]
-        elif not wanted:
-            for handle in self._handles:
-                handle.remove()
-            self._handles = []
-            self._depth = 0
+
+    def enter_around(self, frame: FrameType) -> None:
+        """The network, compiled in place, is about to be called; hooks are not needed for that."""
+        self._remove_hooks()
+        self.enter(frame)
 
     def enter(self, frame: FrameType | None) -> None:
         """The network is called; ``frame`` is whence."""
@@ -156,14 +167,18 @@ class RootConductor:
         step = self.said.get("step", passes - 1)
         others = {key: value for key, value in self.said.items() if key not in ("phase", "step")}
         taps.begin(Moment(step, number=step + 1, phase=phase, **others))
-        # The pass must not end before the network's own taps have been told; those may just have been put on.
-        self._model._forward_hooks.move_to_end(self._handles[1].id)
+        if (
+            self._handles
+        ):  # the pass must not end before the network's own taps have been told, which may just have come
+            cast("OrderedDict[int, Any]", self._model._forward_hooks).move_to_end(self._handles[1].id)
 
     def call_what_came(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType | None) -> Any:
         """Enter; then do for the pre-hook of the network's own taps, if it was put on just now, what torch will not."""
         taps = self._taps()
         before = taps is not None and taps.hears_before(self._model)
         self.enter(frame)
+        if self._model._compiled_call_impl is not None:  # since the hooks were put on
+            self._stand_around()
         if taps is None or before or not taps.hears_before(self._model):
             return None
         return taps.sites[id(self._model)].before(args, kwargs)
@@ -175,6 +190,33 @@ class RootConductor:
         error, self._handled, before = sys.exc_info()[1], None, self._handled
         if self._depth == 0 and taps is not None:
             taps.end_forward(careful=error is not None and error is not before)
+
+    def _stand_around(self) -> None:
+        compiled = self._model._compiled_call_impl
+        if compiled is not None and compiled is not self._around:
+            self._around = self._model._compiled_call_impl = _Around(self, compiled)
+
+    def _remove_hooks(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+
+class _Around(Trampoline):
+    """In the place of what ``Module.compile`` has put on the network.
+
+    Hooks on such a network are called when the compiler is at work already, too late to do a step without it.
+    """
+
+    __slots__ = ("compiled",)
+
+    def __init__(self, conductor: RootConductor, compiled: Callable[..., Any]) -> None:
+        super().__init__(conductor)
+        self.compiled = compiled
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """A forward pass, from beginning to end."""
+        return _call_apart(self, args, kwargs)
 
 
 class _Enter(Trampoline):
@@ -212,6 +254,18 @@ def _leave(trampoline: _Leave, module: nn.Module) -> None:
     if conductor is None:
         take_off(module, trampoline)
     else:
+        conductor.leave()
+
+
+@_disable_dynamo  # a compiled function may call the network
+def _call_apart(around: _Around, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    conductor: RootConductor | None = around.site()
+    if conductor is None:
+        return around.compiled(*args, **kwargs)
+    conductor.enter_around(sys._getframe())
+    try:
+        return around.compiled(*args, **kwargs)
+    finally:
         conductor.leave()
 
 

@@ -245,8 +245,19 @@ class TapEvent:
         return f"<{self.kind} of {where}, call {self.call_index}, {self.phase} step {self.step}{again}>"
 
 
+# The kinds of events that there are many of.
+
+
+class BeforeEvent(TapEvent):
+    """A module is about to be called."""
+
+    __slots__ = ()
+
+    kind = "forward_pre"
+
+
 class ForwardEvent(TapEvent):
-    """A module has been called. The one kind of event that there are many of."""
+    """A module has been called."""
 
     __slots__ = ()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import chain
+from operator import is_
 from typing import Any
 
 from torch import nn
@@ -60,23 +62,32 @@ class Plan:
         for subscriber, sites in self.chosen.items():
             for site in sites:
                 subscriber.missed.setdefault(id(site), site.count_for(subscriber.kind))
+        self._parameters: list[Any] | None = None
         self._bundles: dict[Any, list[tuple[Site, Bundle, Bundle, tuple[Subscriber, ...]]]] = {}
 
-    def tell(self, first: Sequence[Subscriber], lasting: Sequence[Subscriber] = ()) -> None:
+    def tell(self, first: Sequence[Subscriber], lasting: Sequence[Subscriber] = (), *, look: bool = True) -> None:
         """Let all sites tell these subscribers, and no others.
 
         Args:
             first: of ordinary forward passes, and of gradients of parameters.
             lasting: of what the rest of the backward pass brings only.
+            look: whether to look for parameters that have been replaced.
         """
         key = (tuple(map(id, first)), tuple(map(id, lasting)))
         bundles = self._bundles.get(key)
         if bundles is None:
             bundles = self._bundles[key] = self._bundle(set(first), set(lasting))
         # Their names are looked up each time: parameters may be replaced without any module noticing.
-        names = _names_of_parameters(self.places) if self.by_parameter else {}
+        names = names_of_parameters(self.places) if self.by_parameter and look else None
         for site, ordinary, again, parameters in bundles:
             site.tell(ordinary, again, parameters, names)
+
+    def parameters_changed(self) -> bool:
+        """Whether a parameter has been replaced, or frozen or thawed, since this was asked last; at first they have."""
+        own = list(chain.from_iterable(place.module._parameters.values() for place in self.places))
+        now = [*own, *(parameter is not None and parameter.requires_grad for parameter in own)]
+        before, self._parameters = self._parameters, now
+        return before is None or len(before) != len(now) or not all(map(is_, before, now))
 
     def _bundle(
         self, first: set[Subscriber], lasting: set[Subscriber]
@@ -99,14 +110,16 @@ class Plan:
 
 
 def is_compiled(model: nn.Module) -> bool:
-    """Whether ``torch.compile`` has been applied to the network, or to a part of it."""
+    """Whether ``torch.compile`` has been applied to the network, to a part of it, or to the steps of a LightningModule."""
+    if getattr(model, "_compiler_ctx", None) is not None:
+        return True
     return any(
         "_orig_mod" in module._modules or getattr(module, "_compiled_call_impl", None) is not None
         for module in model.modules()
     )
 
 
-def _names_of_parameters(found: Sequence[Place]) -> dict[int, tuple[str, ...]]:
+def names_of_parameters(found: Sequence[Place]) -> dict[int, tuple[str, ...]]:
     """All dotted names of each parameter; several for one that is tied."""
     names: dict[int, list[str]] = {}
     for place in found:

@@ -8,10 +8,13 @@ aliases.
 from __future__ import annotations
 
 import re
+import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain, repeat
+from operator import contains
 
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
@@ -64,18 +67,33 @@ def places(model: nn.Module) -> list[Place]:
 
 
 class Structure:
-    """Which modules a network consists of, to be compared with what it consists of later; fast enough for every step.
+    """What a network consists of, to be compared with what it consists of later; fast enough for every step.
 
     Args:
         model: the network.
     """
 
     def __init__(self, model: nn.Module) -> None:
-        self._children = [(module._modules, list(module._modules.values())) for module in model.modules()]
+        children = [module._modules for module in model.modules()]
+        self._parents = [held for held in children if held]
+        self._leaves = [held for held in children if not held]
+        self._before = self._children()
+        self._own = [vars(module) for module in model.modules()]
+        self._compiled = self._count_compiled()
 
     def changed(self) -> bool:
-        """Whether a module was put in, taken out or replaced since."""
-        return any(list(now.values()) != before for now, before in self._children)
+        """Whether a module was put in, taken out, replaced, or compiled in place since."""
+        return any(self._leaves) or self._children() != self._before or self._count_compiled() != self._compiled
+
+    # Iterators of C from end to end: a network has many modules, and this is asked at every step with taps.
+
+    def _children(self) -> tuple[list[int], list[nn.Module | None]]:
+        return list(map(len, self._parents)), list(chain.from_iterable(map(dict.values, self._parents)))
+
+    def _count_compiled(self) -> int:
+        if "torch._dynamo" not in sys.modules:  # nothing can have been compiled then
+            return 0
+        return sum(map(contains, self._own, repeat("_compiled_call_impl")))
 
 
 def select(

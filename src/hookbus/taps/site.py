@@ -13,7 +13,7 @@ from torch.utils.hooks import RemovableHandle
 from hookbus.engine.nested import map_leaves
 from hookbus.taps import edits, leaves
 from hookbus.taps.errors import EditError
-from hookbus.taps.event import Moment, TapEvent
+from hookbus.taps.event import BeforeEvent, Moment, TapEvent
 from hookbus.taps.select import Place
 from hookbus.taps.subscriber import Subscriber
 from hookbus.taps.trampoline import (
@@ -73,8 +73,8 @@ class Bundle:
     Attributes:
         before: whoever hears of arguments or edits them.
         after: whoever hears of outputs, edits them, or hears of their gradients.
-        functions: those of ``after``, if that is all there is to do.
-        plain: whether ``functions`` is all there is to do after a call.
+        functions: to be called after a call, if that is all there is to do; None if it is not.
+        observers: to be told before a call, if that is all there is to do; None if it is not.
         editors: whoever edits gradients of inputs.
     """
 
@@ -88,7 +88,7 @@ class Bundle:
         "functions",
         "grad_input",
         "grad_output",
-        "plain",
+        "observers",
     )
 
     def __init__(self, subscribers: tuple[Subscriber, ...] = ()) -> None:
@@ -100,10 +100,11 @@ class Bundle:
         self.before = bool(self.forward_pre or self.grad_input or self.errors)
         self.editors = tuple(subscriber for subscriber in self.grad_input if subscriber.selection.edits)
         self.after = bool(self.forward or self.grad_output or self.editors)
-        self.plain = not (self.grad_output or self.editors) and not any(
-            subscriber.selection.edits for subscriber in self.forward
-        )
-        self.functions = tuple(subscriber.function for subscriber in self.forward)
+        changed = any(subscriber.selection.edits for subscriber in self.forward)
+        watched = bool(self.grad_output or self.editors)
+        self.functions = None if changed or watched else tuple(subscriber.function for subscriber in self.forward)
+        edited = any(subscriber.selection.edits for subscriber in self.forward_pre)
+        self.observers = None if edited or self.grad_input or self.errors else self.forward_pre
 
 
 NOBODY = Bundle()
@@ -170,14 +171,17 @@ class Site:
 
     # -- hooks on and off --------------------------------------------------------------------------------------------
 
-    def tell(self, first: Bundle, again: Bundle, parameters: tuple[Subscriber, ...], names: Mapping[int, Any]) -> None:
+    def tell(
+        self, first: Bundle, again: Bundle, parameters: tuple[Subscriber, ...], names: Mapping[int, Any] | None
+    ) -> None:
         """Set who is told, and put on or take off hooks accordingly.
 
         Args:
             first: of ordinary forward passes.
             again: of repeated ones.
             parameters: of gradients of the module's own parameters.
-            names: all names of each parameter of the network, by identity.
+            names: all names of each parameter of the network, by identity; None to leave the hooks on parameters as they
+                are, if anybody still hears of them.
         """
         self.first, self.again, self.parameter_taps = first, again, parameters
         if self._before is None and (first.before or again.before):
@@ -200,7 +204,8 @@ class Site:
                 remove(self._failed)
                 self._failed = None
         self.counts_before = self._before is not None and self._after is not None
-        self._attend_parameters(names)
+        if names is not None or not parameters:
+            self._attend_parameters(names or {})
 
     def silence(self) -> None:
         """Tell nobody any more, without touching the hooks: for when torch is walking over them."""
@@ -276,7 +281,18 @@ class Site:
             self._stack.append(index)
         if not bundle.before:
             return None
-        event = TapEvent.of("forward_pre", self, self.clock.moment, index, again, args, kwargs)
+        event = BeforeEvent(self, self.clock.moment, index, args, kwargs)
+        if again:
+            event.recompute = True
+        if bundle.observers is not None:
+            for subscriber in bundle.observers:
+                try:
+                    if (answer := subscriber.function(event)) is not None:
+                        raise subscriber.refusal(event, answer)
+                except Exception as error:
+                    subscriber.blame(error, event)
+                    raise
+            return None
         edited = edits.edit_arguments(bundle.forward_pre, event)
         if bundle.grad_input and torch.is_grad_enabled():
             edited = self._hook_inputs(bundle.grad_input, edited)

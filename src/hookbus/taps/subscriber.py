@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hookbus.bus import Bus, add_note
+from hookbus.markers import hookimpl
 from hookbus.taps.errors import TapError
 from hookbus.taps.event import Moment, TapEvent
 from hookbus.taps.selection import Selection
@@ -19,6 +20,22 @@ HOOKS: Final = {
     "grad_input": "on_module_grad_input",
     "parameter_grad": "on_parameter_grad",
 }
+
+
+class Direct:
+    """An implementation that does no more than to call ``handler``, whatever kind of event it is registered for.
+
+    Args:
+        handler: called with the event.
+    """
+
+    def __init__(self, handler: Callable[[TapEvent], Any]) -> None:
+        self.handler = handler
+
+    @hookimpl
+    def deliver(self, event: TapEvent) -> Any:
+        """Hand the event on."""
+        return self.handler(event)
 
 
 class Subscriber:
@@ -120,12 +137,15 @@ def subscribers(bus: Bus, known: dict[int, Subscriber]) -> list[Subscriber]:
             key = id(entry.implementation)
             subscriber = known.get(key)
             function = _with_event(call)
-            if subscriber is None:
-                selection = _selection(entry.plugin, entry.implementation)
+            own = getattr(entry.plugin, "tap_selection", None)
+            if subscriber is None or (isinstance(own, Selection) and own is not subscriber.selection):
+                selection = own if isinstance(own, Selection) else Selection.of(entry.implementation.options)
                 if selection.edits and bus.registration(entry.name).role == "monitor":
                     raise TapError(
                         f"plugin {entry.name!r} is a monitor, so it cannot edit; declare role = 'mutator', or drop edits=True"
                     )
+                if subscriber is not None:
+                    subscriber.open = False
                 subscriber = Subscriber(kind, entry.name, entry.implementation, selection, function)
             subscriber.function = function  # a clock may have been put around it, or taken away
             found[key] = subscriber
@@ -137,16 +157,12 @@ def subscribers(bus: Bus, known: dict[int, Subscriber]) -> list[Subscriber]:
     return list(found.values())
 
 
-def _selection(plugin: object, implementation: Any) -> Selection:
-    own = getattr(plugin, "tap_selection", None)
-    return own if isinstance(own, Selection) else Selection.of(implementation.options)
-
-
 def _with_event(call: Any) -> Callable[[TapEvent], Any]:
     """The implementation as a function of the event, whether or not it asks for it."""
     function = call.function
     if call.args:
-        return function  # type: ignore[no-any-return]
+        owner = getattr(function, "__self__", None)
+        return owner.handler if isinstance(owner, Direct) else function
     if call.keywords:
         return lambda event: function(event=event)
     return lambda _: function()

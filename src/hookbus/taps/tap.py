@@ -10,7 +10,7 @@ from hookbus.markers import hookimpl
 from hookbus.taps.errors import TapWarning
 from hookbus.taps.event import TapEvent
 from hookbus.taps.selection import Selection, Which, schedule
-from hookbus.taps.subscriber import HOOKS
+from hookbus.taps.subscriber import HOOKS, Direct
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -68,7 +68,7 @@ class Tap:
         self._on_error = on_error
         self._disabled = False
         self._bus: Bus | None = None
-        delivery = _Direct(handler) if on_error == "raise" else _Delivery(self)
+        delivery = Direct(handler) if on_error == "raise" else _Delivery(self)
         for kind in self.kinds:  # marked methods on the instance, so that a bus reads this like any other plugin
             setattr(self, HOOKS[kind], delivery.deliver)
 
@@ -112,23 +112,8 @@ class Tap:
         return f"<{type(self).__name__} {self.__name__} on {self.tap_selection}>"
 
 
-# Between the bus and a tap stands an object with one marked method, for whatever kinds the tap has.
-
-
-class _Direct:
-    """Calls the handler and no more."""
-
-    def __init__(self, handler: Callable[[TapEvent], Any]) -> None:
-        self._handler = handler
-
-    @hookimpl
-    def deliver(self, event: TapEvent) -> Any:
-        """Hand the event on."""
-        return self._handler(event)
-
-
 class _Delivery:
-    """Calls the handler by way of the tap, which looks after its errors."""
+    """An implementation that calls the handler by way of the tap, which looks after its errors."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap

@@ -6,7 +6,8 @@ import contextlib
 import warnings
 import weakref
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any, Literal
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import torch
 from torch import nn
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from hookbus.bus.hook import Hook
+
+
+#: What the sites have been told when nobody is due.
+_NOBODY: Final = ((), ())
 
 
 class _Held:
@@ -81,9 +86,10 @@ class Taps:
         self._told: tuple[Any, ...] | None = None
         self._late = False
         self._notes: list[str] = []
-        self._around = contextlib.ExitStack()
+        self._eager: AbstractContextManager[Any] | None = None
         self._held = held = _Held()
         weakref.finalize(self, _clean_up, held).atexit = False
+        bus.serve_taps(self)
         tell = _weakly(self._changed)
         for name in HOOKS.values():
             hook: Hook | None = getattr(bus.hook, name, None)
@@ -158,7 +164,7 @@ class Taps:
 
     def detach(self) -> None:
         """Take everything off the network and forget it."""
-        self._around.close()
+        self._compile_again()
         self._state, self._due, self._told = "idle", [], None
         self._clock.number = 0
         self._clock.open.clear()
@@ -179,7 +185,7 @@ class Taps:
         plan = self._plan
         if plan is None or self._model is None:
             return
-        self._around.close()
+        self._compile_again()
         due = [s for s in plan.subscribers if s.due(moment)] if plan.scheduled else plan.subscribers
         if due and plan.structure.changed():
             plan = self._replan()
@@ -191,8 +197,10 @@ class Taps:
         self._due, self._state = due, "forward"
         if plan.compiled and (self._late or any(s.selection.scheduled for s in due)):
             # A compiled network does not notice hooks that come after its first call.
-            self._around.enter_context(torch.compiler.set_stance("force_eager"))
-        self._tell()
+            self._eager = torch.compiler.set_stance("force_eager")
+            self._eager.__enter__()
+        if due or self._told != _NOBODY:
+            self._tell()
 
     def end_forward(self, *, careful: bool = False) -> None:
         """It is over; what remains until :meth:`finish` is what the backward pass needs.
@@ -200,11 +208,11 @@ class Taps:
         Args:
             careful: whether torch may be walking over the hooks of the network, which must not be touched then.
         """
-        self._around.close()
+        self._compile_again()
         self._clock.number = 0
         self._state = "backward"
         plan = self._plan
-        if plan is None:
+        if plan is None or (not self._due and self._told == _NOBODY):
             return
         if careful:
             for site in plan.sites.values():
@@ -217,7 +225,11 @@ class Taps:
     def finish(self) -> None:
         """The backward pass is over, too."""
         self._state, self._due = "idle", []
-        self._tell()
+        if self._told != _NOBODY:
+            self._tell()
+        conductor, plan = self._conductor, self._plan
+        if conductor is not None and plan is not None and not plan.subscribers and self.bus.is_registered(conductor):
+            self.bus.unregister(conductor)
 
     def abandon(self, error: BaseException) -> None:
         """A forward pass has been left by an exception."""
@@ -225,7 +237,7 @@ class Taps:
             with contextlib.suppress(Exception):
                 call.site.tell_of_failure(call, error)
         self._clock.open.clear()
-        self._around.close()
+        self._compile_again()
         self._clock.number = 0
         self.finish()
 
@@ -327,9 +339,19 @@ class Taps:
         else:
             first = self._due if self._state == "forward" else []
         key = (tuple(map(id, first)), tuple(map(id, lasting if self._state == "backward" else ())))
-        if key != self._told or plan.by_parameter:
+        # Parameters are looked at when a pass begins: during one, FSDP has others in their places.
+        look = plan.by_parameter and self._told is None
+        if self._state == "forward" and plan.by_parameter and any(s.kind == "parameter_grad" for s in first):
+            look |= plan.parameters_changed() or key != self._told
+        if key != self._told or look:
             self._told = key
-            plan.tell(first, lasting if self._state == "backward" else [])
+            plan.tell(first, lasting if self._state == "backward" else [], look=look)
+
+    def _compile_again(self) -> None:
+        """Let compiled code run again, if it was held off."""
+        eager, self._eager = self._eager, None
+        if eager is not None:
+            eager.__exit__(None, None, None)
 
     def _look_for_late_hooks(self, plan: Plan) -> bool:
         """Whether nothing fired because the network was compiled and called before there were hooks."""

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 #: -1 outside of a backward pass. A forward pass within one is a recomputation of activation checkpointing.
 current_backward = torch._C._current_graph_task_id
 is_traced = torch.compiler.is_dynamo_compiling
+_new = object.__new__
 
 
 class Inert:
@@ -84,10 +85,11 @@ class After(Trampoline):
         site: Site | None = self.site()
         if site is None:
             return take_off(module, self)
-        if current_backward() != -1:
-            return site.repeated(args, kwargs, output)
         clock = site.clock
         number = clock.number
+        # A pass is repeated after it has taken place, so the first call of a module within a pass repeats none.
+        if (site.pass_number == number or not number) and current_backward() != -1:
+            return site.repeated(args, kwargs, output)
         if site.counts_before:
             index = site.leave()
         else:  # written out: site.count()
@@ -100,11 +102,14 @@ class After(Trampoline):
                 site.index = 1
                 index = 0
         bundle = site.first
-        event = ForwardEvent(site, clock.moment, index, args, kwargs, output)
-        if not bundle.plain:
+        event = _new(ForwardEvent)  # written out: ForwardEvent(site, clock.moment, index, args, kwargs, output)
+        event.site, event.moment, event.call_index = site, clock.moment, index
+        event._args, event._kwargs, event._output = args, kwargs, output
+        functions = bundle.functions
+        if functions is None:
             return site.after(bundle, event)
         try:
-            for function in bundle.functions:
+            for function in functions:
                 answer = function(event)
                 if answer is not None:
                     raise site.subscriber_of(bundle, function).refusal(event, answer)

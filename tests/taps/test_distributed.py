@@ -1,0 +1,70 @@
+"""Two processes on one machine: names without wrappers, and which gradients are local and which are the mean."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+pytestmark = pytest.mark.skipif(
+    not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo"
+)
+
+# A chain of two 2x2 matrices of ones, given (r + 1, r + 1) on rank r; the loss is the sum of what comes out.
+FORWARD = {"0": [4.0, 8.0], "2": [8.0, 16.0]}
+GRAD_OUTPUT = {"0": [4.0, 4.0], "2": [2.0, 2.0]}
+LOCAL = {"0.weight": [8.0, 16.0], "2.weight": [8.0, 16.0]}
+MEAN = {"0.weight": 12.0, "2.weight": 12.0}
+
+
+@pytest.fixture(scope="module")
+def ranks(tmp_path_factory):
+    """What both ranks print."""
+    root = Path(__file__).parents[2]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-m", "tests.taps.two_ranks"]
+    meeting = str(tmp_path_factory.mktemp("ranks") / "meeting")
+    running = [
+        subprocess.Popen(
+            [*command, str(rank), meeting], cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=120) for process in running]
+    assert [process.returncode for process in running] == [0, 0], printed
+    return [json.loads(out) for out, _ in printed]
+
+
+def heard(rank, kind, step=1):
+    return {name: value for what, name, _, value, when in rank["heard"] if (what, when) == (kind, step)}
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "fsdp, nested"])
+def test_each_rank_hears_of_its_own_activations_under_plain_names(ranks, way):
+    for rank in range(2):
+        found = ranks[rank][way]
+        assert heard(found, "forward") == {name: values[rank] for name, values in FORWARD.items()}
+        assert heard(found, "grad_output") == {name: values[rank] for name, values in GRAD_OUTPUT.items()}
+        assert {step for *_, step in found["heard"]} == {0, 1}
+        assert found["hooks"][0] > 0
+        assert found["hooks"][1] == 0
+
+
+def test_gradients_of_parameters_are_local_under_ddp_until_backward_returns(ranks):
+    for rank in range(2):
+        found = ranks[rank]["ddp"]
+        assert heard(found, "parameter_grad") == {name: values[rank] for name, values in LOCAL.items()}
+        assert found["grads"] == list(MEAN.values())
+
+
+@pytest.mark.parametrize("way", ["fsdp", "fsdp, nested"])
+def test_gradients_of_parameters_are_reduced_and_sharded_under_fsdp(ranks, way):
+    for rank in range(2):
+        found = ranks[rank][way]
+        kinds = {kind for what, _, kind, *_ in found["heard"] if what == "parameter_grad"}
+        assert kinds == {"DTensor"}
+        assert heard(found, "parameter_grad") == MEAN
+        assert found["grads"] == list(MEAN.values())
