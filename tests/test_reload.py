@@ -92,9 +92,9 @@ def test_weights_must_fit_unless_told_otherwise(path: Path) -> None:
     save(path, Model(1))
     with pytest.raises(RuntimeError, match=r"extra\.weight"):
         Larger.load_from_checkpoint(path)
-    with pytest.warns(UserWarning, match=r"lacks these weights: extra\.weight"):
+    with pytest.warns(UserWarning, match=r"missing in the file: extra\.bias, extra\.weight"):
         Larger.load_from_checkpoint(path, strict=False)
-    with pytest.warns(UserWarning, match=r"lacks these weights: extra\.weight"):
+    with pytest.warns(UserWarning, match=r"missing in the file: extra\.bias, extra\.weight"):
         LooseLarger.load_from_checkpoint(path)
 
 

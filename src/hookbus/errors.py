@@ -10,5 +10,13 @@ class MisconfigurationException(Exception):
     """
 
 
+class UnknownChoiceError(MisconfigurationException, ValueError):
+    """An argument is none of the words that it may be."""
+
+
+class MissingFieldError(MisconfigurationException, AttributeError):
+    """There is no such field where one is to be set."""
+
+
 class MissingExtraError(MisconfigurationException, ModuleNotFoundError):
     """A part of hookbus needs a package that is not installed; the message says how to install it."""

@@ -14,7 +14,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 
-from hookbus.checkpoint.reading import content_of
+from hookbus.checkpoint.reading import check_version, content_of
 from hookbus.hparams import AttributeDict
 
 if TYPE_CHECKING:
@@ -57,6 +57,7 @@ def read_checkpoint(source: str | os.PathLike[str] | IO[bytes], map_location: An
         checkpoint = _read_stream(source, location, weights_only is not False)
     if not isinstance(checkpoint, dict):
         raise ValueError(f"{source!r} is no checkpoint: expected a dictionary, got {type(checkpoint).__name__}")
+    check_version(checkpoint, str(source))
     return checkpoint
 
 

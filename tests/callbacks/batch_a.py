@@ -19,7 +19,7 @@ def observed(name: str, folder: Path) -> Any:
 
 
 def agree(found: Any, expected: Any, where: str = "") -> None:
-    """Both are the same, floats to 1e-6."""
+    """Both are the same, floats to 1e-6, of their size where that is greater than 1."""
     if isinstance(expected, dict):
         assert sorted(found) == sorted(expected), where
         for key, value in expected.items():
@@ -29,6 +29,6 @@ def agree(found: Any, expected: Any, where: str = "") -> None:
         for index, value in enumerate(expected):
             agree(found[index], value, f"{where}[{index}]")
     elif isinstance(expected, float):
-        assert found == pytest.approx(expected, abs=1e-6), where
+        assert found == pytest.approx(expected, rel=1e-6, abs=1e-6), where
     else:
         assert found == expected, where

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.callbacks.batch_b import HOOKBUS, RECORDED, agree, observed, resumed_and_not, run, same_weights
+from tests.callbacks.batch_b import HOOKBUS, RECORDED, SaveAt, agree, observed, resumed_and_not, run, same_weights
 from tests.callbacks.data.scenarios_batch_b import data, net, weights
 from torch import nn
 from torch.utils.data import DataLoader
@@ -151,3 +151,23 @@ def test_a_module_without_backbone_is_refused(tmp_path: Path) -> None:
     model = HOOKBUS.model(train_dataloader=lambda self: DataLoader(torch.randn(4, 2)))
     with pytest.raises(MisconfigurationException, match="the submodule `backbone`, which Line does not have"):
         run(model, BackboneFinetuning(), folder=tmp_path)
+
+
+def test_groups_that_another_callback_adds_are_resumed_too(tmp_path: Path) -> None:
+    class Freeze(BaseFinetuning):
+        def freeze_before_training(self, pl_module: Any) -> None:
+            self.freeze(pl_module.backbone, train_bn=False)
+
+        def finetune_function(self, pl_module: Any, epoch: int, optimizer: Any) -> None:
+            pass
+
+    def callbacks() -> list[Any]:
+        return [Freeze(), BackboneFinetuning(1)]
+
+    whole, path = net(HOOKBUS), tmp_path / "cut.ckpt"
+    run(whole, *callbacks(), SaveAt(1, path), folder=tmp_path, max_epochs=4)
+    resumed = net(HOOKBUS)
+    run(resumed, *callbacks(), folder=tmp_path, max_epochs=4, ckpt_path=path)
+    assert same_weights(whole, resumed)
+    assert [len(rates) for rates in whole.rates] == [1, 2, 2, 2]
+    assert resumed.rates == whole.rates[2:]

@@ -91,6 +91,28 @@ def test_warns_where_there_is_no_momentum(tmp_path: Path) -> None:
     assert monitor.last_weight_decay_values == {"lr-Rprop-weight_decay": 0}
 
 
+def test_an_optimizer_that_chooses_its_rate_by_itself_is_passed_over(tmp_path: Path) -> None:
+    class Relative(torch.optim.SGD):
+        """As Adafactor with ``relative_step``: the group's rate is None between two steps."""
+
+        def step(self, closure: Any = None) -> Any:
+            self.param_groups[0]["lr"] = 0.1
+            answer = super().step(closure)
+            self.param_groups[0]["lr"] = None
+            return answer
+
+    def configure_optimizers(module: Any) -> Any:
+        optimizer = Relative(module.parameters(), lr=0.1)
+        optimizer.param_groups[0]["lr"] = None
+        return optimizer
+
+    monitor = LearningRateMonitor("step")
+    trainer = HOOKBUS.trainer(tmp_path, max_epochs=1, logger=HOOKBUS.logger(), callbacks=[monitor])
+    trainer.fit(HOOKBUS.model(configure_optimizers=configure_optimizers), loader(4))
+    assert trainer.global_step == 2
+    assert monitor.lrs == {"lr-Relative": []}
+
+
 def test_rates_may_be_tensors(tmp_path: Path) -> None:
     def capturable(module: Any) -> Any:
         return torch.optim.Adam(module.parameters(), lr=torch.tensor(0.25), foreach=False)

@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.callbacks.batch_b import HOOKBUS, RECORDED, SaveAt, agree, observed, resumed_and_not, run
+from tests.callbacks.batch_b import HOOKBUS, RECORDED, SaveAt, agree, observed, resumed_and_not, run, same_weights
 from tests.callbacks.data.scenarios_batch_b import data, net, weights
 from torch import nn
 from torch.nn.utils import prune
 from torch.utils.data import DataLoader
 
-from hookbus.callbacks import Callback, ModelPruning
+from hookbus.callbacks import Callback, ModelCheckpoint, ModelPruning
 from hookbus.errors import MisconfigurationException
 
 PLAIN: dict[str, Any] = {"amount": 0.4, "use_lottery_ticket_hypothesis": False}
@@ -212,3 +212,35 @@ def test_parameters_of_another_module_are_refused(tmp_path: Path) -> None:
     model = net(HOOKBUS)
     with pytest.raises(MisconfigurationException, match="'gamma' of Linear"):
         run(model, ModelPruning("l1_unstructured", [(model.head, "gamma")]), folder=tmp_path)
+
+
+def test_a_file_of_weights_alone_has_no_masks(tmp_path: Path) -> None:
+    saver = ModelCheckpoint(tmp_path / "files", save_weights_only=True, every_n_train_steps=6)
+    run(net(HOOKBUS), ModelPruning("l1_unstructured", amount=0.3), saver, folder=tmp_path, max_epochs=2,
+        enable_checkpointing=True)  # fmt: skip
+    weights = torch.load(saver.best_model_path, weights_only=True)["state_dict"]
+    assert sorted(weights) == ["backbone.0.bias", "backbone.0.weight", "head.bias", "head.weight"]
+    assert sum(int((value == 0).sum()) for value in weights.values()) == 15  # 0.3 of 49
+
+
+def test_two_of_them_prune_what_each_was_given_also_after_a_resume(tmp_path: Path) -> None:
+    def both(model: Any) -> list[ModelPruning]:
+        parts = [(model.head, "weight"), (model.backbone[0], "weight")]
+        return [ModelPruning("l1_unstructured", [part], amount=0.25) for part in parts]
+
+    whole, path = net(HOOKBUS), tmp_path / "cut.ckpt"
+    run(whole, *both(whole), SaveAt(0, path), folder=tmp_path, max_epochs=3)
+    resumed = net(HOOKBUS)
+    run(resumed, *both(resumed), folder=tmp_path, max_epochs=3, ckpt_path=path)
+    assert same_weights(whole, resumed)
+    assert int((resumed.head.weight == 0).sum()) > 0
+
+
+def test_parameters_to_prune_are_sanitized_as_in_lightning() -> None:
+    model = net(HOOKBUS)
+    found = ModelPruning.sanitize_parameters_to_prune(model, (), ["weight"])
+    assert [(type(part).__name__, name) for part, name in found] == [("Linear", "weight")] * 2
+    with pytest.raises(MisconfigurationException, match="does not have: 'weight' of Linear"):
+        ModelPruning.sanitize_parameters_to_prune(model, [(torch.nn.Linear(1, 1), "weight")])
+    with pytest.raises(MisconfigurationException, match="must be pairs of a module"):
+        ModelPruning.sanitize_parameters_to_prune(model, ["head"])

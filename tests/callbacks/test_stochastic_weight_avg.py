@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,16 @@ def test_what_cannot_be_averaged_is_refused(tmp_path: Path) -> None:
         run(net(HOOKBUS), StochasticWeightAveraging(0.1), folder=tmp_path, max_epochs=-1)
     with pytest.raises(MisconfigurationException, match=r"each of the optimizer's 1 parameter group"):
         run(net(HOOKBUS), StochasticWeightAveraging([0.1, 0.2], 1), folder=tmp_path)
+
+
+def test_a_module_that_keeps_losses_and_locks_is_averaged(tmp_path: Path) -> None:
+    kept: list[Any] = []
+
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        self.kept, self.lock = kept, threading.Lock()
+        kept.append(torch.nn.functional.mse_loss(self(batch[0]), batch[1]))
+        return kept[-1]
+
+    swa = StochasticWeightAveraging(0.05, swa_epoch_start=2)
+    run(net(HOOKBUS, training_step=training_step), swa, folder=tmp_path, max_epochs=3)
+    assert (len(kept), swa.n_averaged) == (12, 2)

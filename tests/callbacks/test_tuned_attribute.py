@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hookbus.callbacks import BatchSizeFinder, LearningRateFinder
 from hookbus.callbacks.tuned_attribute import TunedAttribute, has_attribute
 from hookbus.errors import MisconfigurationException
 
@@ -27,3 +28,11 @@ def test_hyper_parameters_alone_suffice() -> None:
 def test_an_absent_name_is_refused() -> None:
     with pytest.raises(MisconfigurationException, match="there is no 'lr' to tune: neither SimpleNamespace nor its"):
         TunedAttribute(SimpleNamespace(lightning_module=SimpleNamespace(), datamodule=None), "lr")
+
+
+def test_what_lightning_raises_is_caught_as_before() -> None:
+    with pytest.raises(AttributeError):
+        TunedAttribute(SimpleNamespace(lightning_module=SimpleNamespace(), datamodule=None), "lr")
+    for finder in (LearningRateFinder, BatchSizeFinder):
+        with pytest.raises(ValueError, match="mode must be"):
+            finder(mode="cubic")

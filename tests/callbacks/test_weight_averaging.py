@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -7,9 +8,10 @@ import pytest
 import torch
 from tests.callbacks.batch_b import HOOKBUS, RECORDED, agree, observed, resumed_and_not, run, same_weights
 from tests.callbacks.data.scenarios_batch_b import data, net, weights
+from torch import nn
 from torch.utils.data import DataLoader
 
-from hookbus.callbacks import Callback, EMAWeightAveraging, WeightAveraging
+from hookbus.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint, ModelPruning, WeightAveraging
 from hookbus.errors import MisconfigurationException
 
 #: In these cases Lightning's first validations see the weights from before training: it swaps in an average that was
@@ -175,3 +177,103 @@ def test_a_trial_run_works(tmp_path: Path) -> None:
 def test_bad_arguments_are_refused(make: Any, reason: str) -> None:
     with pytest.raises(MisconfigurationException, match=reason):
         make()
+
+
+# --- modules that are not copied, and others that change ----------------------------------------------------------------
+
+
+class Holder(nn.Module):
+    """A layer that holds what cannot be copied, and has a state beside its tensors."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lock, self.layer, self.note = threading.Lock(), nn.Linear(4, 8), "new"
+
+    def get_extra_state(self) -> dict[str, str]:
+        return {"note": self.note}
+
+    def set_extra_state(self, state: dict[str, str]) -> None:
+        self.note = state["note"]
+
+    def forward(self, x: Any) -> Any:
+        return self.layer(x)
+
+
+def holding() -> Any:
+    model = net(HOOKBUS)
+    model.backbone = nn.Sequential(Holder(), nn.Tanh())
+    model.backbone[0].note = "trained"
+    return model
+
+
+def test_a_module_that_holds_what_cannot_be_copied_is_averaged_saved_and_resumed(tmp_path: Path) -> None:
+    whole, resumed = resumed_and_not(tmp_path, holding, lambda: EMAWeightAveraging(decay=0.5), epochs=3, cut=1)
+    for (name, one), other in zip(whole.named_parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(one, other), name
+    assert resumed.backbone[0].note == "trained"
+
+
+def test_an_average_can_be_made_in_a_second_fit_of_a_module_that_keeps_its_losses(tmp_path: Path) -> None:
+    kept: list[Any] = []
+
+    def training_step(self: Any, batch: Any, batch_idx: int) -> Any:
+        loss = nn.functional.mse_loss(self(batch[0]), batch[1])
+        self.kept = kept
+        kept.append(loss)
+        return loss
+
+    model = net(HOOKBUS, training_step=training_step)
+    run(model, WeightAveraging(), folder=tmp_path)
+    trainer = run(model, WeightAveraging(), folder=tmp_path)
+    assert (len(kept), trainer.global_step) == (8, 4)
+
+
+def test_parameters_that_pruning_replaces_while_training_are_averaged_on(tmp_path: Path) -> None:
+    model = net(HOOKBUS)
+    ema = EMAWeightAveraging(decay=0.5, use_buffers=False)
+    pruning = ModelPruning("l1_unstructured", amount=0.3, use_lottery_ticket_hypothesis=False)
+    val = DataLoader(data(8), batch_size=4)
+    run(model, pruning, ema, folder=tmp_path, max_epochs=3, val=val, val_check_interval=2)
+    weights = model.state_dict()
+    assert sorted(weights) == ["backbone.0.bias", "backbone.0.weight", "head.bias", "head.weight"]
+    assert ema._average_model is not None
+    assert int(ema._average_model.n_averaged) == 12
+    assert torch.equal(ema._average_model.module.state_dict()["head.weight"], weights["head.weight"])
+
+
+@pytest.mark.parametrize("weights_only", [False, True])
+def test_the_best_file_holds_the_weights_that_earned_its_score(weights_only: bool, tmp_path: Path) -> None:
+    saver = ModelCheckpoint(tmp_path / "best", monitor="val_loss", save_weights_only=weights_only)
+    val = DataLoader(data(8), batch_size=4)
+    model = net(HOOKBUS)
+    trainer = run(
+        model, EMAWeightAveraging(decay=0.9), saver, folder=tmp_path, max_epochs=2, val=val, enable_checkpointing=True
+    )
+    (metrics,) = trainer.validate(model, val, ckpt_path="best", verbose=False)
+    assert metrics["val_loss"] == pytest.approx(float(saver.best_model_score))
+
+
+def test_two_averages_in_one_place_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(MisconfigurationException, match="WeightAveraging and EMAWeightAveraging each put an average"):
+        run(net(HOOKBUS), WeightAveraging(), EMAWeightAveraging(), folder=tmp_path)
+
+
+def test_an_average_that_is_updated_at_even_steps_is_updated_with_two_optimizers(tmp_path: Path) -> None:
+    """They take two steps in each batch, so that the count of steps is even after every batch."""
+
+    def configure_optimizers(self: Any) -> Any:
+        return [torch.optim.SGD(part.parameters(), lr=0.01) for part in (self.backbone, self.head)]
+
+    def training_step(self: Any, batch: Any, batch_idx: int) -> None:
+        nn.functional.mse_loss(self(batch[0]), batch[1]).backward()
+        for optimizer in self.optimizers():
+            optimizer.step()
+            optimizer.zero_grad()
+
+    model = net(HOOKBUS, training_step=training_step, configure_optimizers=configure_optimizers)
+    model.automatic_optimization = False
+    ema = EMAWeightAveraging(decay=0.5, update_every_n_steps=2)
+    trainer = run(model, ema, folder=tmp_path)
+    assert trainer.global_step == 8
+    assert ema._average_model is not None
+    assert int(ema._average_model.n_averaged) == 4

@@ -2,7 +2,8 @@
 
 One process imports torch once and then forks a child for each training, so that a trial costs the training and little
 more. A child counts the calls of Python functions and built-ins, in all threads, and kills itself at a given one: any
-place between two of them can be reached, also within the writing of a checkpoint.
+place between two of them can be reached. They are counted in several regions, some of them small, such as the moments
+around the renaming of a file that was written.
 
 ::
 
@@ -12,6 +13,7 @@ place between two of them can be reached, also within the writing of a checkpoin
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import os
 import random
@@ -20,6 +22,8 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,8 +32,17 @@ from typing import Any
 import torch
 from tests.checkpoint.world import Plan, difference, train
 
-from hookbus.callbacks import EarlyStopping, ModelCheckpoint
+from hookbus import Callback
+from hookbus.callbacks import EarlyStopping, EMAWeightAveraging, ModelCheckpoint, StochasticWeightAveraging
 from hookbus.checkpoint import store
+from hookbus.loggers import CSVLogger
+from hookbus.markers import hookimpl
+from hookbus.trainer.evaluate import EvaluationLoop
+
+#: Where a child may be killed: anywhere; while a checkpoint is written; right before or after its content, or its new
+#: name, is brought to the disk; during a validation; inside a window of accumulation; from ``on_before_optimizer_step``
+#: to ``on_train_batch_end``.
+REGIONS = ("anywhere", "writing", "fsync", "rename", "validating", "accumulating", "stepping")
 
 
 @dataclass(frozen=True)
@@ -40,12 +53,14 @@ class Scheme:
         plan: the training.
         saving: arguments of ModelCheckpoint.
         background: whether checkpoints are written in the background.
+        average: makes callbacks that average weights.
     """
 
     name: str
     plan: Plan
     saving: dict[str, Any] = field(default_factory=dict)
     background: bool = False
+    average: Callable[[], Sequence[Callback]] = tuple
 
 
 SCHEMES = [
@@ -54,11 +69,12 @@ SCHEMES = [
         "windows",
         Plan(epochs=2, accumulate=3, val_interval=2, scheduler="plateau by step"),
         {"every_n_train_steps": 2, "save_last": True},
+        average=lambda: [EMAWeightAveraging(decay=0.8)],
     ),
     Scheme(
         "validations",
-        Plan(epochs=3, accumulate=2, val_interval=0.5, scheduler="plateau"),
-        {"monitor": "val", "save_last": True},
+        Plan(epochs=3, accumulate=2, val_interval=0.5, scheduler="plateau", val_loaders=2),
+        {"monitor": "val/dataloader_idx_0", "save_last": True},
     ),
     Scheme(
         "background",
@@ -72,8 +88,14 @@ SCHEMES = [
     Scheme("workers", Plan(epochs=2, batches=4, workers=2), {"every_n_train_steps": 2, "save_top_k": 1}),
     Scheme(
         "by hand",
-        Plan(epochs=2, manual=True, accumulate=4, val_interval=3),
+        Plan(epochs=2, manual=True, accumulate=4, val_interval=3, optimizers=2),
         {"every_n_train_steps": 1, "save_last": True},
+    ),
+    Scheme(
+        "epochs",
+        Plan(epochs=4, batches=3, accumulate=2, scheduler="epoch"),
+        {"monitor": "val", "save_top_k": 2, "save_last": True},
+        average=lambda: [StochasticWeightAveraging(0.01, swa_epoch_start=2, annealing_epochs=2)],
     ),
     Scheme(
         "steps", Plan(max_steps=9, batches=4, val_every_epochs=None, val_interval=3), {"every_n_train_steps": 2}, True
@@ -83,10 +105,10 @@ SCHEMES = [
 
 @dataclass(frozen=True)
 class Kill:
-    """Where a child dies: at the ``at``-th call of all, or of those within the writing of a checkpoint."""
+    """Where a child dies: at the ``at``-th call of a region."""
 
     at: int
-    writing: bool
+    region: str
 
 
 @dataclass(frozen=True)
@@ -94,24 +116,95 @@ class Outcome:
     """What became of a child.
 
     Attributes:
-        killed: whether it was killed.
-        calls, writing: how many calls it made, in all and while it wrote checkpoints; only if it came to its end.
+        killed: whether it was killed; of the rest nothing is known then.
+        calls: how many calls it made in each region.
+        saved: whether it saved something.
         result: at what the training arrived.
     """
 
     killed: bool
-    calls: int = 0
-    writing: int = 0
+    calls: dict[str, int] = field(default_factory=dict)
+    saved: bool = False
     result: dict[str, Any] = field(default_factory=dict)
 
 
-def run(scheme: Scheme, folder: Path, kill: Kill | None = None) -> Outcome:
-    """Train in a forked child, from the newest whole checkpoint in ``folder`` if there is one."""
+class Regions(Callback):
+    """Counts the calls of a training by region, and dies at the one that ``kill`` says; with one, counts in its region.
+
+    Attributes:
+        calls: the counts.
+        saved: whether a checkpoint was put in place.
+    """
+
+    placement = "first"
+
+    def __init__(self, kill: Kill | None) -> None:
+        self.calls = dict.fromkeys(REGIONS, 0)
+        self.saved = False
+        self._at, wanted = (-1, REGIONS) if kill is None else (kill.at, (kill.region,))
+        self._anywhere, self._inner = "anywhere" in wanted, [region for region in REGIONS[1:] if region in wanted]
+        self._process = os.getpid()
+        self._depth = {region: threading.local() for region in ("writing", "validating")}
+        self._window = {"accumulating": False, "stepping": False}
+
+    def on_before_zero_grad(self, *args: Any) -> None:
+        self._window["accumulating"] = True
+
+    def on_before_optimizer_step(self, *args: Any) -> None:
+        self._window.update(accumulating=False, stepping=True)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self._window["stepping"] = False
+
+    @hookimpl(specname="on_checkpoint_saved")
+    def _note(self) -> None:
+        self.saved = True
+
+    def watch(self) -> None:
+        """Count from now on, in all threads."""
+        threading.setprofile(self._event)
+        sys.setprofile(self._event)
+
+    def _event(self, frame: Any, kind: str, function: Any) -> None:
+        if kind == "call" or kind == "c_call":
+            if self._anywhere:
+                self._count("anywhere")
+            for region in self._inner:
+                if self._window.get(region) or (region in self._depth and getattr(self._depth[region], "now", 0)):
+                    self._count(region)
+        if kind == "call" or kind == "return":
+            if frame.f_code in _ENTERED:
+                place = self._depth[_ENTERED[frame.f_code]]
+                place.now = getattr(place, "now", 0) + (1 if kind == "call" else -1)
+        elif self._inner and (function is os.fsync or function is os.replace):
+            region = "fsync" if function is os.fsync else "rename"
+            if region in self._inner:
+                self._count(region)
+
+    def _count(self, region: str) -> None:
+        self.calls[region] += 1
+        # Workers of a loader are children that count on.
+        if self.calls[region] == self._at and os.getpid() == self._process:
+            os.kill(self._process, signal.SIGKILL)
+
+
+_ENTERED = {store.write.__code__: "writing", EvaluationLoop.run.__code__: "validating"}
+
+
+def run(scheme: Scheme, folder: Path, kill: Kill | None = None, *, count: bool = False) -> Outcome:
+    """Train in a forked child, from the newest whole checkpoint in ``folder`` if there is one.
+
+    Args:
+        scheme: what to train.
+        folder: for the files.
+        kill: where the child dies.
+        count: count calls by region.
+    """
     report = folder / "report.json"
     child = os.fork()
     if child == 0:
         try:
-            _child(scheme, folder, kill, report)
+            _child(scheme, folder, kill, count, report)
         except BaseException as error:
             report.write_text(json.dumps({"error": f"{type(error).__name__}: {error}"}))
             os._exit(1)
@@ -127,59 +220,42 @@ def run(scheme: Scheme, folder: Path, kill: Kill | None = None) -> Outcome:
     return Outcome(False, **found)
 
 
-def _child(scheme: Scheme, folder: Path, kill: Kill | None, report: Path) -> None:
+def _child(scheme: Scheme, folder: Path, kill: Kill | None, count: bool, report: Path) -> None:
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - for the rest of a short life
     saver = ModelCheckpoint(dirpath=folder / "checkpoints", **scheme.saving)
-    stopper = EarlyStopping("val", patience=99)
-    counts = _count_calls(kill)
+    stopper = EarlyStopping(saver.monitor or "val", patience=99)
+    regions = Regions(kill)
+    if kill is not None or count:
+        regions.watch()
     done = train(
         scheme.plan,
+        regions,
         stopper,
+        *scheme.average(),
         saver,
         ckpt_path="last" if list(folder.glob("checkpoints/*.ckpt")) else None,
         folder=folder,
-        rows=folder / "rows.jsonl",
+        loggers=[CSVLogger(folder, name=None, version="log", flush_logs_every_n_steps=1000)],
         async_checkpoints=scheme.background,
         num_sanity_val_steps=0,
     )
     sys.setprofile(None)
-    states = {"stopper": stopper.state_dict(), "saver": saver.state_dict()}
-    result = {**done.result, "states": repr(states).replace(str(folder), "…")}
-    report.write_text(json.dumps({"calls": counts[0], "writing": counts[1], "result": result}))
-
-
-def _count_calls(kill: Kill | None) -> list[int]:
-    """Count from now on, all calls and those within ``store.write``, and die at the one that ``kill`` says."""
-    counts, inside, process = [0, 0], threading.local(), os.getpid()
-    write = store.write.__code__
-    at = kill.at if kill is not None else -1
-    index = 1 if kill is not None and kill.writing else 0
-
-    def event(frame: Any, kind: str, _: Any) -> None:
-        if frame.f_code is write:
-            if kind == "call":
-                inside.depth = getattr(inside, "depth", 0) + 1
-            elif kind == "return":
-                inside.depth -= 1
-        if kind not in ("call", "c_call"):
-            return
-        counts[0] += 1
-        counts[1] += getattr(inside, "depth", 0) > 0
-        if counts[index] == at and os.getpid() == process:  # workers of a loader are children that count on
-            os.kill(process, signal.SIGKILL)
-
-    threading.setprofile(event)
-    sys.setprofile(event)
-    return counts
+    # The names of files, with versions because of those that a killed run left behind, are not those of the other run.
+    kept = {name: value for name, value in saver.state_dict().items() if "path" not in name and name != "best_k_models"}
+    kept["scores"] = list(saver.best_k_models.values())
+    states = {**done.result["states"], saver.state_key: repr(kept).replace(str(folder), "…")}
+    result = {**done.result, "states": states}
+    report.write_text(json.dumps({"calls": regions.calls, "saved": regions.saved, "result": result}))
 
 
 def rows(folder: Path) -> dict[str, str]:
-    """What was logged, the last word for each step and set of names."""
-    file = folder / "rows.jsonl"
-    found = {}
-    for line in file.read_text().splitlines() if file.exists() else ():
-        step, metrics = json.loads(line)
-        found[f"{step} {sorted(metrics)}"] = repr(metrics)
+    """What ``metrics.csv`` says of each step, the last word for each set of names."""
+    file, found = folder / "log" / "metrics.csv", {}
+    if file.exists():
+        with file.open(newline="") as text:
+            for row in csv.DictReader(text):
+                values = {name: value for name, value in row.items() if value and name != "step"}
+                found[f"{row['step']} {sorted(values)}"] = repr(sorted(values.items()))
     return found
 
 
@@ -195,22 +271,27 @@ class Trial:
     def play(self, whole: Outcome, expected: dict[str, str]) -> None:
         """Kill at random places, up to three times, and compare with the training that was left alone."""
         chance = random.Random(self.seed)
+        regions = [region for region in REGIONS if whole.calls[region]]
+        planned: list[Kill] = []
+        while not planned or (len(planned) < 3 and chance.random() < 0.6):
+            # Half of the kills anywhere; the first one of a trial goes through the other regions in turn.
+            region = "anywhere" if chance.random() < 0.5 else chance.choice(regions)
+            region = region if planned else regions[self.seed % len(regions)]
+            planned.append(Kill(chance.randint(1, whole.calls[region]), region))
         with tempfile.TemporaryDirectory(prefix="faults-") as name:
             folder = Path(name)
             outcome = Outcome(True)
             while outcome.killed:
-                kill = None
-                if not self.kills or (len(self.kills) < 3 and chance.random() < 0.4):
-                    writing = chance.random() < 0.4
-                    kill = Kill(chance.randint(1, max(1, whole.writing if writing else whole.calls)), writing)
-                    self.kills.append(kill)
+                kill = planned.pop(0) if planned else None
                 outcome = run(self.scheme, folder, kill)
+                if outcome.killed and kill is not None:
+                    self.kills.append(kill)
             self.differences = difference(outcome.result, whole.result)
             logged = difference(rows(folder), expected)
             if logged:
                 self.differences["rows"] = logged
             left = [file.name for file in (folder / "checkpoints").iterdir() if file.name.endswith(".tmp")]
-            if left and outcome.writing:
+            if left and outcome.saved:
                 self.differences["temporary files"] = left
 
 
@@ -219,13 +300,16 @@ def play(trials: int, seed: int) -> list[Trial]:
     os.environ["HOOKBUS_DISABLE_PLUGIN_AUTOLOAD"] = "1"
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(prefix="faults-") as name:  # import all there is to import, before the first fork
-        train(SCHEMES[1].plan, ModelCheckpoint(name), folder=Path(name), num_sanity_val_steps=0)
-    wholes = {}
-    for scheme in SCHEMES:
-        with tempfile.TemporaryDirectory(prefix="faults-") as name:
-            wholes[scheme.name] = run(scheme, Path(name)), rows(Path(name))
+        log = CSVLogger(name, version="log")
+        train(SCHEMES[1].plan, ModelCheckpoint(name), folder=Path(name), loggers=[log], num_sanity_val_steps=0)
     played = [Trial(SCHEMES[i % len(SCHEMES)], seed * 100_003 + i) for i in range(trials)]
+
+    def left_alone(scheme: Scheme) -> tuple[Outcome, dict[str, str]]:
+        with tempfile.TemporaryDirectory(prefix="faults-") as name:
+            return run(scheme, Path(name), count=True), rows(Path(name))
+
     with ThreadPoolExecutor(2) as threads:
+        wholes = dict(zip((scheme.name for scheme in SCHEMES), threads.map(left_alone, SCHEMES), strict=True))
         list(threads.map(lambda trial: trial.play(*wholes[trial.scheme.name]), played))
     return played
 
@@ -247,10 +331,10 @@ def main() -> int:
                 {"scheme": trial.scheme.name, "seed": trial.seed, "kills": kills, "differences": trial.differences}
             )
         )
-    kills = [kill for trial in played for kill in trial.kills]
+    regions = Counter(kill.region for trial in played for kill in trial.kills)
     print(
-        f"{len(played)} trainings killed {len(kills)} times, {sum(kill.writing for kill in kills)} of them while a checkpoint "
-        f"was written, in {time.perf_counter() - begun:.0f} s: {len(bad)} ended differently",
+        f"{len(played)} trainings killed {regions.total()} times ({', '.join(f'{n} {name}' for name, n in regions.items())}) "
+        f"in {time.perf_counter() - begun:.0f} s: {len(bad)} ended differently",
         file=sys.stderr,
     )
     return bool(bad)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import datetime
 import enum
+import pickle
+import zipfile
 from collections import Counter, OrderedDict, defaultdict, deque
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy
@@ -52,6 +54,8 @@ def test_what_is_fit_can_be_read_back(value: Any, tmp_path: Path) -> None:
         ((1, Word.A), "[1]", Word),
         ({Word.A: 1}, " (the key <Word.A: 'a'>)", Word),
         (frozenset([1]), "", frozenset),
+        ([numpy.array([None])], "[0]", type(numpy.dtype("O"))),
+        ({"table": numpy.zeros(1, [("a", "f4")])}, "['table']", type(numpy.dtype([("a", "f4")]))),
     ],
 )
 def test_what_is_unfit_is_found(value: Any, place: str, kind: type) -> None:
@@ -90,3 +94,24 @@ def test_versions_tell_of_writes_into_tensors() -> None:
     with torch.no_grad():
         weight.add_(1)
     assert versions(checkpoint) != before
+
+
+@pytest.mark.parametrize(
+    ("value", "now", "then"),
+    [
+        (numpy.float64(1.5), "numpy._core.multiarray", "numpy.core.multiarray"),
+        (numpy.ones(3), "numpy._core.multiarray", "numpy.core.multiarray"),
+        (PurePosixPath("a/b"), "pathlib", "pathlib._local"),
+    ],
+    ids=["number", "array", "path"],
+)
+def test_files_of_other_versions_of_a_library(value: Any, now: str, then: str, tmp_path: Path) -> None:
+    """NumPy and Python have moved classes to other modules, and a file holds the name of the module."""
+    names = {now, then}
+    module = next(name for name in (then, now) if f"c{name}\n".encode() in pickle.dumps(value, protocol=2))
+    (other,) = names - {module}
+    content = pickle.dumps({"value": value}, protocol=2).replace(f"c{module}\n".encode(), f"c{other}\n".encode())
+    with zipfile.ZipFile(tmp_path / "x.ckpt", "w") as archive:
+        for name, data in (("data.pkl", content), ("byteorder", b"little"), ("version", b"3\n")):
+            archive.writestr(f"archive/{name}", data)
+    assert repr(content_of(tmp_path / "x.ckpt")["value"]) == repr(value)

@@ -85,6 +85,13 @@ def test_other_contents(content: Any, message: str, path: Path) -> None:
     assert path.read_bytes() == before
 
 
+def test_a_program_is_no_checkpoint(path: Path) -> None:
+    torch.jit.script(torch.nn.ReLU()).save(str(path))
+    for weights_only in (True, False):
+        with pytest.raises(CheckpointError, match=r"x\.ckpt' is no checkpoint, but a program"):
+            read(path, weights_only=weights_only)
+
+
 def test_nothing_there(path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no checkpoint at .*x\.ckpt"):
         read(path)

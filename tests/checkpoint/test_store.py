@@ -30,6 +30,13 @@ def test_writes_into_folders_that_it_makes(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "a" / "b") == ["x.ckpt"]
 
 
+@pytest.mark.parametrize("name", ["x" * 250 + ".ckpt", "ö" * 125 + ".ckpt"])
+def test_a_name_as_long_as_there_can_be(name: str, tmp_path: Path) -> None:
+    store.write(tmp_path / name, content(1))
+    store.clone(tmp_path / name, tmp_path / f"y{name[1:]}")
+    assert sorted(os.listdir(tmp_path)) == sorted([name, f"y{name[1:]}"])
+
+
 def test_replaces_a_file(tmp_path: Path) -> None:
     store.write(tmp_path / "x.ckpt", content(1))
     store.write(tmp_path / "x.ckpt", content(2))

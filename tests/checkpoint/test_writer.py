@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from hookbus.checkpoint import archive, store, writer
+from hookbus.checkpoint import archive, snapshot, store, writer
 from hookbus.checkpoint.snapshot import HostCopies
 from hookbus.checkpoint.writer import AsyncWriter, Writer
 
@@ -123,6 +123,38 @@ def test_copies_are_equal_and_apart() -> None:
     base.zero_()
     assert float(copied["view"].sum()) > 0
     assert copied["view"].untyped_storage().data_ptr() == copied["transposed"].untyped_storage().data_ptr()
+
+
+def test_large_tensors_are_copied_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot, "_CHUNK", 1000)
+    original = [torch.arange(length, dtype=torch.float64) for length in (0, 1, 124, 125, 126, 5000)]
+    copies = HostCopies()
+    for _ in range(2):
+        copied = copies.copy({"a": original})["a"]
+        assert all(map(torch.equal, copied, original))
+        for tensor in original:
+            tensor.add_(1)
+        copies.release()
+
+
+def test_a_copy_that_fails_leaves_nothing_behind_for_the_next() -> None:
+    class Uncopyable:
+        def __deepcopy__(self, memo: Any) -> Any:
+            raise TypeError("no copies of this")
+
+    copies, weight = HostCopies(), torch.ones(10)
+    with pytest.raises(TypeError, match="no copies of this"):
+        copies.copy({"w": weight, "x": Uncopyable()})
+    assert torch.equal(copies.copy({"w": weight * 2})["w"], weight * 2)
+
+
+def test_memory_that_is_not_used_again_is_given_back() -> None:
+    copies = HostCopies()
+    for length in range(1, 50):
+        copies.copy({"growing": torch.ones(length), "steady": torch.ones(1000)})
+        copies.release()
+    kept = sorted(size for size, buffers in copies._free.items() for _ in buffers)
+    assert kept == [4 * length for length in (47, 48, 49, 1000)]
 
 
 def test_memory_is_used_again() -> None:

@@ -6,8 +6,9 @@ import copy
 import gc
 import hashlib
 import io
-import json
+import shutil
 import warnings
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -18,16 +19,12 @@ from torch.utils.data import DataLoader, Dataset
 import hookbus
 from hookbus import Callback, LightningModule, Trainer
 from hookbus.loggers.logger import Logger
+from hookbus.markers import hookimpl
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How a training is set up.
-
-    Attributes:
-        moment: the hook in which :class:`Saver` saves.
-        nth: which of its calls, from 0.
-    """
+    """How a training is set up."""
 
     epochs: int = 3
     batches: int = 6
@@ -41,7 +38,10 @@ class Plan:
     shuffle: bool = True
     workers: int = 0
     manual: bool = False
+    optimizers: int = 1
+    val_loaders: int = 1
     noise: bool = False
+    hooks: bool = True
     seed: int = 1
     max_steps: int = -1
     options: dict[str, Any] = field(default_factory=dict)
@@ -64,7 +64,11 @@ class Numbers(Dataset):  # type: ignore[type-arg]
 
 
 class Net(LightningModule):
-    """A linear model with dropout that logs in all ways; ``seen`` holds the indices of each batch it was trained on."""
+    """A linear model with dropout that logs in all ways, and learns what its own hooks tell it to.
+
+    Attributes:
+        seen: the indices of each batch that it was trained on.
+    """
 
     def __init__(self, plan: Plan) -> None:
         super().__init__()
@@ -75,9 +79,21 @@ class Net(LightningModule):
         )
         self.automatic_optimization = not plan.manual
         self.seen: list[list[int]] = []
+        self.register_buffer("target", torch.ones(()))
 
     def loss(self, batch: torch.Tensor) -> torch.Tensor:
-        return (self.net(torch.cat([batch[:, :1] / 20, batch[:, 1:]], 1)) - 1).pow(2).mean()
+        return (self.net(torch.cat([batch[:, :1] / 20, batch[:, 1:]], 1)) - self.target).pow(2).mean()
+
+    def on_train_batch_end(self, outputs: Any, batch: torch.Tensor, batch_idx: int) -> None:
+        if self.plan.hooks:
+            self.target.mul_(0.9).add_(self.net[0].bias.detach().mean(), alpha=0.1)
+
+    def on_validation_end(self) -> None:
+        if self.plan.hooks and not self.trainer.sanity_checking:
+            self.target.add_(0.01)
+
+    def on_train_epoch_end(self) -> None:
+        self.target.sub_(0.01 * self.plan.hooks)
 
     def training_step(self, batch: torch.Tensor, batch_idx: int) -> Any:
         self.seen.append([int(i) for i in batch[:, 0]])
@@ -89,16 +105,20 @@ class Net(LightningModule):
             return loss
         self.manual_backward(loss / self.plan.accumulate)
         if (batch_idx + 1) % self.plan.accumulate == 0:
-            optimizer = self.optimizers()
-            optimizer.step()
-            optimizer.zero_grad()
+            optimizers = self.optimizers()
+            for optimizer in optimizers if isinstance(optimizers, list) else [optimizers]:
+                optimizer.step()
+                optimizer.zero_grad()
         return None
 
-    def validation_step(self, batch: torch.Tensor, batch_idx: int) -> None:
+    def validation_step(self, batch: torch.Tensor, batch_idx: int, dataloader_idx: int = 0) -> None:
         self.log("val", self.loss(batch))
         self.log("val_step", self.loss(batch), on_step=True)
 
     def configure_optimizers(self) -> Any:
+        if self.plan.optimizers == 2:
+            first, *_, last = self.net
+            return torch.optim.Adam(first.parameters(), lr=0.05), torch.optim.SGD(last.parameters(), 0.1, momentum=0.9)
         optimizer = torch.optim.Adam(self.parameters(), lr=0.05)
         kind = self.plan.scheduler
         if not kind:
@@ -154,32 +174,29 @@ for _hook in (
 
 
 class Rows(Logger):
-    """Keeps what it is told, and appends it to a file."""
+    """Keeps what it is told."""
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.rows: list[tuple[int | None, dict[str, float]]] = []
-        self.file = file
 
     name = "rows"
     version = "0"
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         self.rows.append((step, dict(metrics)))
-        if self.file is not None:
-            with self.file.open("a") as file:
-                file.write(json.dumps([step, metrics]) + "\n")
 
     def log_hyperparams(self, params: Any, *args: Any, **kwargs: Any) -> None: ...
 
 
 class Saver(Callback):
-    """Saves in the ``nth`` call of one hook, and notes what had been seen and logged by then."""
+    """Saves in the ``nth`` call of one hook, and notes what had been seen and logged by then; and the run's folder."""
 
     placement = "last"
 
     def __init__(self, path: Path, moment: str, nth: int) -> None:
         self.path, self.moment, self.nth = path, moment, nth
+        self.folder = path.with_suffix("")
         self.calls = 0
         self.seen = self.rows = 0
 
@@ -188,16 +205,19 @@ class Saver(Callback):
         if self.calls == self.nth + 1:
             self.seen, self.rows = len(module.seen), len(trainer.logger.rows)
             trainer.save_checkpoint(self.path)
+            if Path(trainer.default_root_dir).exists():
+                shutil.copytree(trainer.default_root_dir, self.folder)
 
 
 def saver(path: Path, moment: str, nth: int) -> Saver:
     """A :class:`Saver` that has no other hook than ``moment``."""
 
-    def method(self: Saver, trainer: Any, module: Any, *args: Any) -> None:
+    def method(self: Saver, trainer: Any, pl_module: Any) -> None:
         if not trainer.sanity_checking:
-            self.save(trainer, module)
+            self.save(trainer, pl_module)
 
-    made: Saver = type("SaverOnce", (Saver,), {moment: method})(path, moment, nth)
+    # Last of all: what others do in this hook is in the file, and is not done again.
+    made: Saver = type("SaverOnce", (Saver,), {moment: hookimpl(trylast=True)(method)})(path, moment, nth)
     return made
 
 
@@ -221,6 +241,7 @@ class Run:
             "precision": fingerprint(trainer._precision.state_dict()),
             "calls": self.counter.calls,
             "average": fingerprint(self.counter.average),
+            "states": states(self.trainer),
             "callback_metrics": numbers(trainer.callback_metrics),
             "logged_metrics": numbers(trainer.logged_metrics),
             "progress_bar_metrics": numbers(trainer.progress_bar_metrics),
@@ -229,16 +250,25 @@ class Run:
         }
 
 
+def states(trainer: Trainer) -> dict[str, str]:
+    """The states of hookbus's own callbacks, but for clocks."""
+    return {
+        str(callback.state_key): fingerprint(callback.state_dict())
+        for callback in trainer.callbacks
+        if type(callback).__module__.startswith("hookbus.") and not isinstance(callback, hookbus.callbacks.Timer)
+    }
+
+
 def train(
     plan: Plan,
     *callbacks: Callback,
     ckpt_path: Any = None,
     folder: Path | None = None,
-    rows: Path | None = None,
+    loggers: Sequence[Logger] = (),
     **options: Any,
 ) -> Run:
     """Train, from the beginning or from a checkpoint."""
-    logger, counter, module = Rows(rows), Counter(), Net(plan)
+    rows, counter, module = Rows(), Counter(), Net(plan)
     trainer = Trainer(
         **{
             "max_epochs": plan.epochs if plan.max_steps == -1 else -1,
@@ -248,7 +278,7 @@ def train(
             "val_check_interval": plan.val_interval,
             "check_val_every_n_epoch": plan.val_every_epochs,
             "precision": plan.precision,
-            "logger": logger,
+            "logger": [rows, *loggers],
             "log_every_n_steps": 1,
             "callbacks": [counter, *callbacks],
             "enable_checkpointing": bool(any(isinstance(c, hookbus.callbacks.Checkpoint) for c in callbacks)),
@@ -262,9 +292,9 @@ def train(
     torch.manual_seed(plan.seed if ckpt_path is None else 999)  # a new process does not stand where the old one stood
     train_data, val_data = loaders(plan)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*enough bins|.*num_workers|.*lr_scheduler.step")
+        warnings.filterwarnings("ignore", message=".*enough bins|.*num_workers|.*lr_scheduler.step|.*middle of a batch")
         trainer.fit(module, train_data, val_data, ckpt_path=ckpt_path)
-    return Run(trainer, module, logger, counter)
+    return Run(trainer, module, rows, counter)
 
 
 def loaders(plan: Plan) -> tuple[Any, Any]:
@@ -272,8 +302,10 @@ def loaders(plan: Plan) -> tuple[Any, Any]:
     train_data = DataLoader(
         Numbers(3 * plan.batches, noise=plan.noise), batch_size=3, shuffle=plan.shuffle, num_workers=plan.workers
     )
-    val_data = DataLoader(Numbers(3 * plan.val_batches + 1), batch_size=3) if plan.val_batches else None
-    return train_data, val_data
+    if not plan.val_batches:
+        return train_data, None
+    val_data = [DataLoader(Numbers(3 * plan.val_batches + 1 + i), batch_size=3) for i in range(plan.val_loaders)]
+    return train_data, val_data[0] if plan.val_loaders == 1 else val_data
 
 
 def fingerprint(value: Any) -> str:
@@ -304,30 +336,64 @@ def numbers(metrics: dict[str, Any]) -> dict[str, float]:
     return {name: float(value) for name, value in metrics.items()}
 
 
-def resumed_equals_straight(plan: Plan, moment: str, nth: int, folder: Path, **options: Any) -> Run | None:
+def resumed_equals_straight(
+    plan: Plan, moment: str, nth: int, folder: Path, callbacks: Callable[[], Sequence[Callback]] = tuple, **options: Any
+) -> Run | None:
     """Assert that a run which is saved at some moment, and taken up from there, arrives where it arrives anyway.
+
+    Args:
+        plan: the training.
+        moment: the hook in which it is saved.
+        nth: in which of its calls, from 0.
+        folder: for files.
+        callbacks: makes those of each of the two runs; their files belong into ``folder / "run"``.
+        options: of the second Trainer.
 
     Returns:
         The run that was taken up; None if the moment never came.
     """
-    path = folder / f"{moment}-{nth}.ckpt"
-    save = saver(path, moment, nth)
-    straight = train(plan, save, folder=folder)
-    if not path.exists():
-        return None
-    seen, rows, result = straight.module.seen[save.seen :], straight.logger.rows[save.rows :], straight.result
+    return next(all_resumed_equal_straight(plan, [(moment, nth)], folder, callbacks, **options), None)
+
+
+def all_resumed_equal_straight(
+    plan: Plan,
+    moments: Sequence[tuple[str, int]],
+    folder: Path,
+    callbacks: Callable[[], Sequence[Callback]] = tuple,
+    **options: Any,
+) -> Iterator[Run]:
+    """Do as :func:`resumed_equals_straight` with several moments of one run; give those runs whose moment came."""
+    files = folder / "run"
+    files.mkdir(exist_ok=True)
+    savers = [saver(folder / f"{moment}-{nth}.ckpt", moment, nth) for moment, nth in moments]
+    straight = train(plan, *callbacks(), *savers, folder=files)
+    all_seen, all_rows, result = straight.module.seen, straight.logger.rows, straight.result
+    kept = sorted(file.name for file in files.rglob("*"))
     del straight
     gc.collect()  # workers of two loaders at once would wait for each other in the end
-    resumed = train(plan, ckpt_path=path, folder=folder, **options)
-    assert resumed.module.seen == seen, "other data"
-    again = moment.startswith("on_validation") and moment != "on_validation_end"
-    if not again:
-        assert resumed.logger.rows == rows, "other values were logged"
-    found = difference(resumed.result, result)
-    if again:  # the validation was begun anew, so its first hooks were called twice
-        found.pop("calls", None)
-    assert not found, found
-    return resumed
+    for save in savers:
+        if not save.path.exists():
+            continue
+        shutil.rmtree(files)
+        save.folder.rename(files)
+        resumed = train(plan, *callbacks(), ckpt_path=save.path, folder=files, **options)
+        where = f"{save.moment}, {save.nth}"
+        assert resumed.module.seen == all_seen[save.seen :], f"{where}: other data"
+        found = difference(resumed.result, result)
+        if save.moment in BEGUN_AGAIN:  # the first hooks of the validation were called twice
+            found.pop("calls", None)
+        else:
+            assert resumed.logger.rows == all_rows[save.rows :], f"{where}: other values were logged"
+        assert not found, f"{where}: {found}"
+        assert sorted(file.name for file in files.rglob("*")) == kept, f"{where}: other files were kept"
+        yield resumed
+
+
+#: Saved in one of these, a run begins the validation anew.
+BEGUN_AGAIN = (
+    *("on_validation_start", "on_validation_epoch_start", "on_validation_batch_start", "on_validation_batch_end"),
+    "on_validation_epoch_end",
+)
 
 
 def difference(got: dict[str, Any], wanted: dict[str, Any]) -> dict[str, Any]:

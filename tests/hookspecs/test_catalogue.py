@@ -80,6 +80,7 @@ CATALOGUE = {
     "checkpoint": {
         "on_save_checkpoint": f"{PAIR} checkpoint",
         "on_load_checkpoint": f"{PAIR} checkpoint",
+        "on_save_weights": f"{PAIR} checkpoint",
         "on_checkpoint_saved": f"{PAIR} path checkpoint",
     },
     "logging": {

@@ -41,7 +41,7 @@ PYTORCH: Final[Table] = {
     "callbacks.progress": {"hookbus.callbacks": "ProgressBar RichProgressBar TQDMProgressBar"},
     "callbacks.progress.progress_bar": {"hookbus.callbacks.progress.base": "ProgressBar get_standard_metrics"},
     "callbacks.progress.rich_progress": {"hookbus.callbacks.progress.rich_bar": "RichProgressBar RichProgressBarTheme"},
-    "callbacks.progress.tqdm_progress": {"hookbus.callbacks": "TQDMProgressBar"},
+    "callbacks.progress.tqdm_progress": {"hookbus.callbacks": "TQDMProgressBar", "tqdm.auto": "Tqdm=tqdm"},
     "callbacks.pruning": {"hookbus.callbacks": "ModelPruning"},
     "callbacks.rich_model_summary": {"hookbus.callbacks": "RichModelSummary"},
     "callbacks.spike": {"hookbus.callbacks": "SpikeDetection"},

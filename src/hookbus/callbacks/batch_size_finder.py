@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from hookbus.callback import Callback
+from hookbus.callbacks.numbered import NumberedCallback
 from hookbus.callbacks.out_of_memory import is_out_of_memory, release_memory
 from hookbus.callbacks.size_search import largest_by_bisection, largest_by_doubling
 from hookbus.callbacks.tuned_attribute import TunedAttribute
-from hookbus.errors import MisconfigurationException
+from hookbus.errors import MisconfigurationException, UnknownChoiceError
 from hookbus.markers import hookimpl
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PREFIXES: Final = {"fit": "train", "validate": "val", "test": "test", "predict": "predict"}
 
 
-class BatchSizeFinder(Callback):
+class BatchSizeFinder(NumberedCallback):
     """Searches for the batch size when an entry point begins, once the module's own hook of that moment is over.
 
     Each size is tried for a few steps on the side; of this nothing is left, and other callbacks, plugins and loggers do
@@ -86,7 +86,7 @@ class BatchSizeFinder(Callback):
         super().__init__()
         mode = str(mode).lower()
         if mode not in self.SUPPORTED_MODES:
-            raise MisconfigurationException(f"mode must be 'power' or 'binsearch', got {mode!r}")
+            raise UnknownChoiceError(f"mode must be 'power' or 'binsearch', got {mode!r}")
         counts = {
             "steps_per_trial": steps_per_trial, "init_val": init_val, "max_trials": max_trials, "max_val": max_val,
         }  # fmt: skip
@@ -172,12 +172,14 @@ class BatchSizeFinder(Callback):
 
             def fits(size: int) -> bool:
                 attribute.value = size
-                release_memory()
+                if trainer.strategy.root_device.type != "cpu":
+                    release_memory()  # what an earlier trial left in cycles may be what is missing
                 try:
                     return bool(rehearsal.run(self._steps_per_trial) > 0)
                 except (RuntimeError, MemoryError) as error:
                     if not is_out_of_memory(error):
                         raise
+                release_memory()
                 return False
 
             attribute.value = min(self._init_val, self._max_val)

@@ -14,4 +14,5 @@ class Checkpoint(Callback):
     callbacks have after the same event.
     """
 
+    role: ClassVar[str] = "mutator"  # it observes, but a state that could not be saved must not be passed over
     placement: ClassVar[str] = "last"

@@ -85,6 +85,7 @@ class CheckpointKeeper(Checkpoint):
         CheckpointTable.empty(self.mode).publish(self)
         self._next_table = CheckpointTable.of(self)
         self._table_to_save: CheckpointTable | None = None
+        self._coming: CheckpointTable | None = None
         self._files = files.OwnFiles()
         self._last_checkpoint_saved = ""
         self._last_global_step_saved = 0  # nothing to save while no step was taken
@@ -94,6 +95,8 @@ class CheckpointKeeper(Checkpoint):
         """Settle the folder. A training that starts anew, at step 0, starts with nothing kept."""
         self._stage = stage
         fitting = stage == "fit"
+        if fitting:
+            self._coming = None  # the writing failed, and so did the fit
         if fitting and trainer.global_step == 0 and self._last_checkpoint_saved:
             self._forget()
         if self.dirpath is None or (fitting and self.dirpath == self._found_dirpath):
@@ -127,7 +130,8 @@ class CheckpointKeeper(Checkpoint):
         if self.save_top_k == 0:
             return
         if self.monitor is None:
-            table, out = CheckpointTable.of(self), self.best_model_path if self.save_top_k == 1 else None
+            table = self._kept
+            out = table.best_model_path if self.save_top_k == 1 else None
             path = self._free_path(trainer, monitor_candidates, reuse=out)
             self._put_in_place(trainer, path, replace(table, best_model_path=path), monitor_candidates, out)
             return
@@ -136,7 +140,7 @@ class CheckpointKeeper(Checkpoint):
         score = self._score(trainer, monitor_candidates[self.monitor])
         kept = self.check_monitor_top_k(trainer, score)
         if kept:
-            table, k = CheckpointTable.of(self), self.save_top_k
+            table, k = self._kept, self.save_top_k
             out = table.evicted(k=k, mode=self.mode)
             path = self._free_path(trainer, monitor_candidates, reuse=out)
             table = table.with_scored(path, score, k=k, mode=self.mode)
@@ -150,7 +154,7 @@ class CheckpointKeeper(Checkpoint):
         """Whether a checkpoint with the score ``current`` would be kept; all processes get the same answer."""
         if current is None:
             return False
-        admitted = CheckpointTable.of(self).admits(current, k=self.save_top_k, mode=self.mode)
+        admitted = self._kept.admits(current, k=self.save_top_k, mode=self.mode)
         return bool(trainer.strategy.reduce_boolean_decision(admitted))
 
     def _score(self, trainer: pl.Trainer, value: Any) -> Tensor:
@@ -166,8 +170,8 @@ class CheckpointKeeper(Checkpoint):
 
     def _save_last(self, trainer: pl.Trainer, monitor_candidates: dict[str, Tensor]) -> None:
         path = self._last_path(trainer, monitor_candidates)
-        table = replace(CheckpointTable.of(self), last_model_path=path)
-        self._put_in_place(trainer, path, table, monitor_candidates, self.last_model_path, share=True)
+        table, out = replace(self._kept, last_model_path=path), self._kept.last_model_path
+        self._put_in_place(trainer, path, table, monitor_candidates, out, share=True)
 
     def _put_in_place(
         self,
@@ -202,11 +206,27 @@ class CheckpointKeeper(Checkpoint):
             else:
                 trainer.copy_checkpoint(same, path, self.save_weights_only)
                 self._note_saved(trainer, path)
-            self._next_table.publish(self)  # once more, for who overrides _save_checkpoint
+            self._let_count(trainer)  # once more, for who overrides _save_checkpoint
         finally:
             self._table_to_save = None
         if out and trainer.is_global_zero:
             trainer._writer.afterwards(lambda: self._make_room(trainer, out, path))
+
+    @property
+    def _kept(self) -> CheckpointTable:
+        """What is kept, the file included that is still being written."""
+        return self._coming or CheckpointTable.of(self)
+
+    def _let_count(self, trainer: pl.Trainer) -> None:
+        """Show the next table in the attributes once its file is in place."""
+        table = self._coming = self._next_table
+
+        def show() -> None:
+            table.publish(self)
+            if self._coming is table:
+                self._coming = None
+
+        trainer._writer.afterwards(show)
 
     def _make_room(self, trainer: pl.Trainer, out: str, successor: str) -> None:
         """Remove a file, if it is this run's and the one in its place is there."""
@@ -224,7 +244,7 @@ class CheckpointKeeper(Checkpoint):
         self._last_batch_saved = trainer.progress.total_batches
         self._last_checkpoint_saved = filepath
         if self._table_to_save is not None:
-            self._next_table.publish(self)
+            self._let_count(trainer)
         if trainer.is_global_zero:
             trainer._writer.afterwards(lambda: self._tell_loggers(trainer))
 
@@ -277,7 +297,7 @@ class CheckpointKeeper(Checkpoint):
         return str(trainer.strategy.broadcast(path))
 
     def _last_path(self, trainer: pl.Trainer, candidates: dict[str, Tensor]) -> str:
-        return self._free_path(trainer, candidates, self.CHECKPOINT_NAME_LAST, reuse=self.last_model_path)
+        return self._free_path(trainer, candidates, self.CHECKPOINT_NAME_LAST, reuse=self._kept.last_model_path)
 
     def file_exists(self, filepath: str | os.PathLike[str], trainer: pl.Trainer) -> bool:
         """Whether there is such a file, as rank 0 sees it."""
@@ -315,7 +335,7 @@ class CheckpointKeeper(Checkpoint):
 
     def state_dict(self) -> dict[str, Any]:
         """What was kept; while a file is being written, with that file."""
-        table = self._table_to_save or CheckpointTable.of(self)
+        table = self._table_to_save or self._kept
         return {
             "monitor": self.monitor,
             "best_model_score": table.best_model_score,

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from hookbus.callback import Callback
 from hookbus.callbacks.checkpoint_table import worst_score
-from hookbus.callbacks.monitored import MonitoredValue, absence
+from hookbus.callbacks.monitored import MonitoredValue, absence, keep_decisions, kept_decisions
 from hookbus.callbacks.save_moments import at_train_epoch_end, can_validate
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
@@ -48,11 +48,21 @@ class _Verdict(NamedTuple):
     message: str
 
 
+#: What lets a stopped run go on.
+_CHANGES = {
+    EarlyStoppingReason.PATIENCE_EXHAUSTED: "Raise patience",
+    EarlyStoppingReason.STOPPING_THRESHOLD: "Leave out stopping_threshold",
+    EarlyStoppingReason.DIVERGENCE_THRESHOLD: "Leave out divergence_threshold",
+    EarlyStoppingReason.NON_FINITE_METRIC: "Pass check_finite=False",
+}
+
+
 class EarlyStopping(Callback):
     """Ends the training when a monitored value stops improving.
 
     Arguments, attributes and state are those of Lightning 2.6. A run that is resumed from a checkpoint made after the
-    stop stays stopped, unless ``patience`` was raised since; a further ``fit`` of the same callback goes on.
+    stop stays stopped, unless ``patience`` was raised since, or the threshold left out that ended it; a further ``fit``
+    of the same callback goes on.
 
     Args:
         monitor: the logged name.
@@ -79,6 +89,26 @@ class EarlyStopping(Callback):
     Raises:
         MisconfigurationException: an argument is out of range.
         RuntimeError: during fit, if ``monitor`` is missing.
+
+    Example:
+        >>> import torch, hookbus
+        >>> from hookbus.callbacks import EarlyStopping
+        >>> class Line(hookbus.LightningModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.layer = torch.nn.Linear(1, 1)
+        ...     def training_step(self, batch, batch_idx):
+        ...         loss = (self.layer(batch) - 2).square().mean()
+        ...         self.log("loss", loss)
+        ...         return loss
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.SGD(self.parameters(), 0.1)
+        >>> stopping = EarlyStopping("loss", stopping_threshold=0.01)
+        >>> quiet = dict(logger=False, enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False)
+        >>> trainer = hookbus.Trainer(max_epochs=100, accelerator="cpu", callbacks=[stopping], **quiet)
+        >>> trainer.fit(Line(), torch.utils.data.DataLoader(torch.ones(8, 1)))
+        >>> stopping.stopping_reason.name, stopping.stopped_epoch < 10
+        ('STOPPING_THRESHOLD', True)
     """
 
     role: ClassVar[str] = "mutator"
@@ -117,6 +147,7 @@ class EarlyStopping(Callback):
         self.log_rank_zero_only = log_rank_zero_only
         self._checked = False
         self._loaded = False
+        self._value = MonitoredValue()
         self._forget()
 
     def _forget(self) -> None:
@@ -124,7 +155,6 @@ class EarlyStopping(Callback):
         self.wait_count = 0
         self.best_score = worst_score(self.mode)
         self._go_on()
-        self._begin_watching()
 
     def _go_on(self) -> None:
         """There is no reason to stop."""
@@ -132,9 +162,6 @@ class EarlyStopping(Callback):
         self.stopping_reason = EarlyStoppingReason.NOT_STOPPED
         self.stopping_reason_message: str | None = None
         self._held_back: _Verdict | None = None
-
-    def _begin_watching(self) -> None:
-        self._value = MonitoredValue()
 
     @property
     def state_key(self) -> str:
@@ -157,18 +184,35 @@ class EarlyStopping(Callback):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Derive the decision anew that stood when the checkpoint was made from which this run is resumed."""
-        self._begin_watching()
         self._value.begin(trainer, self.monitor)
         loaded, self._loaded = self._loaded, False
-        message = self.stopping_reason_message or self._exhaustion_message()
+        verdict, epoch = self._standing_verdict(), self.stopped_epoch
+        had_stopped = self.stopping_reason is not EarlyStoppingReason.NOT_STOPPED
         self._go_on()
-        if not loaded or self._checked or self.wait_count < max(self.patience, 1):
+        if not loaded or self._checked or verdict is None:
             return
-        self._held_back = _Verdict(EarlyStoppingReason.PATIENCE_EXHAUSTED, message)
+        self._held_back = verdict
         if self._may_stop(trainer, epoch_is_over=False):
-            self._stop(trainer, self._held_back)
-            text = f"EarlyStopping had ended the run of this checkpoint, so it stays ended. {message} Raise patience to go on."
-            self._log_info(trainer, text, self.log_rank_zero_only)
+            self._stop(trainer, verdict)
+            self.stopped_epoch = epoch if had_stopped else self.stopped_epoch
+            change = _CHANGES.get(verdict.reason)
+            text = f"EarlyStopping had ended the run of this checkpoint, so it stays ended. {verdict.message}"
+            self._log_info(trainer, f"{text} {change} to go on." if change else text, self.log_rank_zero_only)
+
+    def _standing_verdict(self) -> _Verdict | None:
+        """The decision to stop that was made before this run was resumed, if it would be made now, too."""
+        given = self._held_back
+        if self.stopping_reason is not EarlyStoppingReason.NOT_STOPPED:
+            given = _Verdict(self.stopping_reason, self.stopping_reason_message or "")
+        reason = given.reason if given is not None else EarlyStoppingReason.PATIENCE_EXHAUSTED
+        stands = {
+            EarlyStoppingReason.NOT_STOPPED: True,  # another process asked for it
+            EarlyStoppingReason.PATIENCE_EXHAUSTED: self.wait_count >= max(self.patience, 1),
+            EarlyStoppingReason.STOPPING_THRESHOLD: self.stopping_threshold is not None,
+            EarlyStoppingReason.DIVERGENCE_THRESHOLD: self.divergence_threshold is not None,
+            EarlyStoppingReason.NON_FINITE_METRIC: self.check_finite,
+        }
+        return (given or _Verdict(reason, self._exhaustion_message())) if stands[reason] else None
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Check, if checks are made here."""
@@ -298,6 +342,25 @@ class EarlyStopping(Callback):
             print(f"[rank {trainer.global_rank}] {message}")
 
     # -- state -------------------------------------------------------------------------------------------------------
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Note what is known of the monitored value, and a decision that waits for the minimum of epochs or steps."""
+        if trainer.state.fn == "fit":
+            value, verdict = self._value.state(trainer, self.monitor), self._held_back
+            held_back = None if verdict is None else [verdict.reason.value, verdict.message]
+            keep_decisions(checkpoint, self.state_key, {"value": value, "held_back": held_back})
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Go on with it."""
+        if trainer.state.fn == "fit":
+            kept = kept_decisions(checkpoint, self.state_key)
+            self._value.load(kept.get("value"))
+            held_back = kept.get("held_back")
+            self._held_back = held_back and _Verdict(EarlyStoppingReason(held_back[0]), held_back[1])
 
     def state_dict(self) -> dict[str, Any]:
         """The counts and the best value; why the training was stopped, if it was."""

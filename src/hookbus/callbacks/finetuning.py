@@ -56,6 +56,7 @@ class BaseFinetuning(Callback):
         self._internal_optimizer_metadata: dict[int, list[dict[str, Any]]] = {}
         self._frozen: dict[str, list[str]] = {}
         self._restarting = False
+        self._following: tuple[Any, list[Any]] | None = None
 
     # -- to be overridden ----------------------------------------------------------------------------------------------
 
@@ -192,15 +193,28 @@ class BaseFinetuning(Callback):
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Ask :meth:`finetune_function` for each optimiser."""
-        names = {id(parameter): name for name, parameter in pl_module.named_parameters()}
-        for index, optimizer in enumerate(trainer.optimizers):
+        for optimizer in trainer.optimizers:
             self.finetune_function(pl_module, trainer.current_epoch, optimizer)
+        self._following = (pl_module, trainer.optimizers)
+        self._note()
+        _extend_schedules(trainer)
+
+    def _note(self) -> None:
+        """Note the groups and what is frozen, whoever made them so."""
+        if self._following is None:
+            return
+        pl_module, optimizers = self._following
+        names = {id(parameter): name for name, parameter in pl_module.named_parameters()}
+        for index, optimizer in enumerate(optimizers):
             self._internal_optimizer_metadata[index] = [
                 {**group, "params": [names[id(parameter)] for parameter in group["params"]]}
                 for group in optimizer.param_groups
             ]
         self._frozen = _frozen_parts(pl_module)
-        _extend_schedules(trainer)
+
+    @hookimpl(specname="on_run_close")
+    def _let_go(self) -> None:
+        self._following = None
 
     def _restore(self, pl_module: Any, optimizers: list[Any]) -> None:
         """Set groups and freezing to what they were."""
@@ -229,6 +243,7 @@ class BaseFinetuning(Callback):
 
     def state_dict(self) -> dict[str, Any]:
         """The parameter groups, by the names of their parameters, and what is frozen."""
+        self._note()
         return {"internal_optimizer_metadata": self._internal_optimizer_metadata, "frozen": self._frozen}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

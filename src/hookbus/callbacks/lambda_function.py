@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from hookbus.callback import CALLBACK_HOOKS, Callback
 from hookbus.hookspecs import nearest
@@ -26,6 +26,8 @@ class LambdaCallback(Callback):
         ...     on_train_epoch_end=lambda trainer, module: print("epoch", trainer.current_epoch, "is over")
         ... )
     """
+
+    role: ClassVar[str] = "mutator"  # what the functions do is not known
 
     def __init__(self, **hooks: Callable[..., Any] | None) -> None:
         super().__init__()

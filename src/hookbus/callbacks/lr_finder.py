@@ -6,10 +6,10 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookbus.callback import Callback
 from hookbus.callbacks.lr_curve import LearningRateCurve, has_matplotlib, require_matplotlib
+from hookbus.callbacks.numbered import NumberedCallback
 from hookbus.callbacks.tuned_attribute import TunedAttribute, has_attribute
-from hookbus.errors import MisconfigurationException
+from hookbus.errors import MisconfigurationException, UnknownChoiceError
 from hookbus.markers import hookimpl
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _RATES = ("max_lr", "initial_lr", "lr", "min_lr")
 
 
-class LearningRateFinder(Callback):
+class LearningRateFinder(NumberedCallback):
     """Searches for a learning rate when fit begins, once the module's own ``on_fit_start`` is over.
 
     The search trains for a few steps on the side, with a growing rate; of this nothing is left, and other callbacks,
@@ -86,7 +86,7 @@ class LearningRateFinder(Callback):
         super().__init__()
         mode = str(mode).lower()
         if mode not in self.SUPPORTED_MODES:
-            raise MisconfigurationException(f"mode must be 'exponential' or 'linear', got {mode!r}")
+            raise UnknownChoiceError(f"mode must be 'exponential' or 'linear', got {mode!r}")
         if not 0 < min_lr < max_lr:
             raise MisconfigurationException(
                 f"the rates to try must be 0 < min_lr < max_lr, got min_lr={min_lr!r} and max_lr={max_lr!r}"

@@ -126,8 +126,10 @@ class LearningRateMonitor(Callback):
             log(trainer, values)
 
     def _values_of(self, group: dict[str, Any], name: str) -> dict[str, float]:
-        """What is logged of one parameter group."""
-        rate = _number(group["lr"])
+        """What is logged of one parameter group; nothing of one whose optimiser has no rate, or chooses it by itself."""
+        rate = _number(group.get("lr"))
+        if rate is None:
+            return {}
         self.lrs[name].append(rate)
         values = {name: rate}
         if self.log_momentum:

@@ -20,7 +20,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal
 
 from hookbus.callbacks.checkpoint_keeper import CheckpointKeeper
-from hookbus.callbacks.monitored import MonitoredValue, absence, staleness
+from hookbus.callbacks.monitored import MonitoredValue, absence, keep_decisions, kept_decisions, staleness
 from hookbus.callbacks.save_moments import Pace, at_train_epoch_end, can_validate, check_rhythm, validation_follows
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
@@ -72,6 +72,26 @@ class ModelCheckpoint(CheckpointKeeper):
     Raises:
         MisconfigurationException: an argument is out of range, or two exclude each other; during fit, if ``monitor``
             was never logged by the end of a validation.
+
+    Example:
+        >>> import os, torch, hookbus
+        >>> from hookbus.callbacks import ModelCheckpoint
+        >>> class Line(hookbus.LightningModule):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.layer = torch.nn.Linear(1, 1)
+        ...     def training_step(self, batch, batch_idx):
+        ...         loss = (self.layer(batch) - 2).square().mean()
+        ...         self.log("loss", loss)
+        ...         return loss
+        ...     def configure_optimizers(self):
+        ...         return torch.optim.SGD(self.parameters(), 0.1)
+        >>> best = ModelCheckpoint("saved", "best-{epoch}", monitor="loss", save_last=True)
+        >>> quiet = dict(logger=False, enable_progress_bar=False, enable_model_summary=False)
+        >>> trainer = hookbus.Trainer(max_epochs=3, accelerator="cpu", callbacks=[best], **quiet)
+        >>> trainer.fit(Line(), torch.utils.data.DataLoader(torch.ones(8, 1)))
+        >>> sorted(os.listdir("saved")), os.path.basename(best.best_model_path)
+        (['best-epoch=2.ckpt', 'last.ckpt'], 'best-epoch=2.ckpt')
     """
 
     twin = 0
@@ -111,12 +131,26 @@ class ModelCheckpoint(CheckpointKeeper):
         self._save_on_train_epoch_end = save_on_train_epoch_end
         self._pace = Pace()
         self.save_on_exception = save_on_exception
-        self._begin_watching()
-
-    def _begin_watching(self) -> None:
         self._value = MonitoredValue()
         self._put_off: int | None = None
         self._said: set[str] = set()
+
+    def on_save_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Note what is known of the monitored value, and whether a save waits for it."""
+        if trainer.state.fn == "fit":
+            value = self._value.state(trainer, self.monitor)
+            keep_decisions(checkpoint, self.state_key, {"value": value, "put_off": self._put_off})
+
+    def on_load_checkpoint(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Go on with it."""
+        if trainer.state.fn == "fit":
+            kept = kept_decisions(checkpoint, self.state_key)
+            self._value.load(kept.get("value"))
+            self._put_off = kept.get("put_off")
 
     @property
     def state_key(self) -> str:
@@ -140,14 +174,16 @@ class ModelCheckpoint(CheckpointKeeper):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start counting steps and time."""
         super().on_train_start(trainer, pl_module)
-        self._begin_watching()
-        self._value.begin(trainer, self.monitor)
+        if not self._value.begin(trainer, self.monitor):
+            self._put_off = None
+        self._said.clear()
         self._pace.start(trainer)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """What was logged up to here is of earlier epochs."""
         self._value.begin_epoch(trainer, self.monitor)
 
+    @hookimpl(trylast=True)
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: Any, batch_idx: int
     ) -> None:
@@ -173,6 +209,7 @@ class ModelCheckpoint(CheckpointKeeper):
                 self._warn_once(trainer, "stale", staleness(self, self.monitor, value, trainer))
             self._save(trainer, ranked=False)
 
+    @hookimpl(trylast=True)
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save if a save was put off until now, or if saves by epoch happen here."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:

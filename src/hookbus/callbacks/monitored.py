@@ -22,6 +22,10 @@ class MonitoredValue:
     """
 
     def __init__(self) -> None:
+        self._loaded: dict[str, Any] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
         self.changes = 0
         self.step: int | None = None
         self.validated = False
@@ -37,10 +41,23 @@ class MonitoredValue:
             self.changes += 1
         return value
 
-    def begin(self, trainer: Any, name: str | None) -> None:
-        """Training begins, or goes on: what there is already is old."""
-        self.look(trainer, name)
-        self._before_epoch = self._used = self.changes
+    def begin(self, trainer: Any, name: str | None) -> bool:
+        """Training begins: what there is already is old. If it goes on, what was new when it was saved is so again.
+
+        Returns:
+            Whether it goes on.
+        """
+        self._forget()
+        state, self._loaded = self._loaded, None
+        if state is None:
+            self.look(trainer, name)
+            self._before_epoch = self._used = self.changes
+            return False
+        self.changes, self.step, self.validated = state["changes"], state["step"], state["validated"]
+        self._before_epoch, self._used = state["before_epoch"], state["used"]
+        if not state["unseen"] and name is not None:
+            self._seen = trainer.callback_metrics.get(name)
+        return True
 
     def begin_epoch(self, trainer: Any, name: str | None) -> None:
         """What there is already is of earlier epochs."""
@@ -50,6 +67,24 @@ class MonitoredValue:
     def use(self) -> None:
         """What there is now has been decided upon."""
         self._used = self.changes
+
+    def state(self, trainer: Any, name: str | None) -> dict[str, Any]:
+        """What is known of the value, for a run that goes on."""
+        if self._loaded is not None:  # which has not begun yet
+            return self._loaded
+        value = None if name is None else trainer.callback_metrics.get(name)
+        return {
+            "changes": self.changes,
+            "step": self.step,
+            "validated": self.validated,
+            "before_epoch": self._before_epoch,
+            "used": self._used,
+            "unseen": value is not None and value is not self._seen,
+        }
+
+    def load(self, state: dict[str, Any] | None) -> None:
+        """Go on, in :meth:`begin`, from what :meth:`state` was; None to start anew."""
+        self._loaded = state
 
     @property
     def unused(self) -> bool:
@@ -64,6 +99,23 @@ class MonitoredValue:
     def of_epoch(self) -> bool:
         """Whether the present value came in this epoch."""
         return self.changes > self._before_epoch
+
+
+def keep_decisions(checkpoint: dict[str, Any], key: str, decisions: dict[str, Any]) -> None:
+    """Put into a checkpoint what a callback needs to decide as it would have; its state has Lightning's keys only.
+
+    Args:
+        checkpoint: the dictionary.
+        key: the callback's ``state_key``.
+        decisions: plain data.
+    """
+    checkpoint.setdefault("hookbus", {}).setdefault("decisions", {})[key] = decisions
+
+
+def kept_decisions(checkpoint: dict[str, Any], key: str) -> dict[str, Any]:
+    """What :func:`keep_decisions` put there; empty for a checkpoint of Lightning's."""
+    decisions = (checkpoint.get("hookbus") or {}).get("decisions") or {}
+    return dict(decisions.get(key) or {})
 
 
 def absence(who: object, name: str | None, trainer: Any) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hookbus.callback import Callback
 from hookbus.errors import MisconfigurationException
@@ -60,6 +60,8 @@ class BasePredictionWriter(Callback):
         >>> TensorWriter("predicted").interval.on_batch
         False
     """
+
+    role: ClassVar[str] = "mutator"  # predictions that could not be written must not be passed over
 
     def __init__(self, write_interval: Literal["batch", "epoch", "batch_and_epoch"] = "batch") -> None:
         if write_interval not in list(WriteInterval):

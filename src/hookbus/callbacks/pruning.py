@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from hookbus.callback import Callback
+from hookbus.callbacks.numbered import NumberedCallback
 from hookbus.callbacks.pruned_tensors import PrunedTensor, bring_back, made_permanent, owners, without_masks
 from hookbus.callbacks.pruning_methods import Method, choose_method
 from hookbus.errors import MisconfigurationException
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hookbus.hookspecs import types as pl
 
 
-class ModelPruning(Callback):
+class ModelPruning(NumberedCallback):
     """Prunes the module with ``torch.nn.utils.prune``, at the end of each epoch.
 
     Checkpoints hold the weights with zeros in them and no masks, unless ``make_pruning_permanent=False``; the masks are
@@ -118,21 +118,37 @@ class ModelPruning(Callback):
         """Override to leave out some of the parameters that would be pruned."""
         return parameters_to_prune
 
-    # -- hooks ---------------------------------------------------------------------------------------------------------
+    @staticmethod
+    def sanitize_parameters_to_prune(
+        pl_module: pl.LightningModule,
+        parameters_to_prune: Sequence[tuple[nn.Module, str]] = (),
+        parameter_names: Sequence[str] = (),
+    ) -> Sequence[tuple[nn.Module, str]]:
+        """The pairs to prune: those given, or all that the module's parts have under the names.
 
-    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Choose the parameters, remember their values, and take up the masks of a run that goes on."""
-        pairs: Sequence[tuple[nn.Module, str]] = self._given or [
-            (module, name) for name in self._names for module in owners(pl_module) if _is_parameter(module, name)
+        Raises:
+            MisconfigurationException: they are no such pairs, or the module does not have one of them.
+        """
+        pairs = _checked_pairs(parameters_to_prune or ()) or [
+            (module, name)
+            for name in parameter_names or ModelPruning.PARAMETER_NAMES
+            for module in owners(pl_module)
+            if _is_parameter(module, name)
         ]
-        paths = {id(module): path for path, module in pl_module.named_modules()}
-        strange = [
-            f"{name!r} of {module}" for module, name in pairs if id(module) not in paths or not hasattr(module, name)
-        ]
+        parts = {id(module) for module in pl_module.modules()}
+        strange = [f"{name!r} of {part}" for part, name in pairs if id(part) not in parts or not hasattr(part, name)]
         if strange:
             raise MisconfigurationException(
                 f"parameters_to_prune has what {type(pl_module).__name__} does not have: {', '.join(strange)}"
             )
+        return pairs
+
+    # -- hooks ---------------------------------------------------------------------------------------------------------
+
+    def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Choose the parameters, remember their values, and take up the masks of a run that goes on."""
+        pairs = self.sanitize_parameters_to_prune(pl_module, self._given, self._names)
+        paths = {id(module): path for path, module in pl_module.named_modules()}
         pairs = self.filter_parameters_to_prune(pairs)
         self._tensors = [PrunedTensor(module, name, paths[id(module)]) for module, name in pairs]
         state, self._loaded = self._loaded or {}, None
@@ -215,6 +231,12 @@ class ModelPruning(Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Write the weights with zeros in them, and no masks; the live module keeps its own."""
+        if self._make_pruning_permanent:
+            checkpoint["state_dict"] = made_permanent(checkpoint["state_dict"])
+
+    @hookimpl(tryfirst=True)
+    def on_save_weights(self, checkpoint: dict[str, Any]) -> None:
+        """The same where only weights are saved."""
         if self._make_pruning_permanent:
             checkpoint["state_dict"] = made_permanent(checkpoint["state_dict"])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
-from hookbus.callback import Callback
+from hookbus.callbacks.numbered import NumberedCallback
 from hookbus.errors import MisconfigurationException
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ class TrainingSpikeException(RuntimeError):
         self.batch_idx = batch_idx
 
 
-class SpikeDetection(Callback):
+class SpikeDetection(NumberedCallback):
     """Compares the loss of each batch with the mean of those before, and raises if it is far off in the wrong direction.
 
     The batch at hand and the one before it go into a JSON file, a list of indices within the epoch: either the batch is
@@ -63,8 +63,6 @@ class SpikeDetection(Callback):
 
     role: ClassVar[str] = "mutator"
 
-    twin = 0
-
     def __init__(
         self,
         mode: Literal["min", "max"] = "min",
@@ -86,11 +84,6 @@ class SpikeDetection(Callback):
         self.bad_batches: list[int] = []
         self.last_val = 0.0
         self._recent: deque[float] = deque(maxlen=window)
-
-    @property
-    def state_key(self) -> str:
-        """The class's name; from the second callback of the class on with a number."""
-        return f"{super().state_key}#{self.twin + 1}" if self.twin else super().state_key
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int

@@ -13,6 +13,7 @@ from torch.optim.swa_utils import SWALR, AveragedModel
 from hookbus.callback import Callback
 from hookbus.callbacks.batch_norm import update_batch_norm
 from hookbus.callbacks.made_optimizers import optimizers_in
+from hookbus.callbacks.weight_mirror import weights_only
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
@@ -73,7 +74,7 @@ class StochasticWeightAveraging(Callback):
         annealing_epochs: int = 10,
         annealing_strategy: str = "cos",
         avg_fn: Callable[[Tensor, Tensor, Tensor | int], Tensor] | None = None,
-        device: torch.device | str | None = "cpu",
+        device: torch.device | str | None = torch.device("cpu"),  # noqa: B008 - a constant
     ) -> None:
         super().__init__()
         _check(swa_lrs, swa_epoch_start, annealing_epochs, annealing_strategy, avg_fn, device)
@@ -118,7 +119,8 @@ class StochasticWeightAveraging(Callback):
         self._latest_update_epoch = state.get("latest_update_epoch", -1)
         if state.get("n_averaged"):
             self._average = self._averaged_model(pl_module)
-            self._average.module.load_state_dict(state["average_model_state"])
+            saved = state["average_model_state"]
+            self._average.module.load_state_dict({name: saved[name] for name in self._average.module.state_dict()})
             self._average.n_averaged.fill_(state["n_averaged"])
         if state.get("scheduler_state") is not None:
             self._use_scheduler(trainer, state["scheduler_state"])
@@ -148,7 +150,7 @@ class StochasticWeightAveraging(Callback):
 
     def _averaged_model(self, pl_module: pl.LightningModule) -> AveragedModel:
         device = torch.device(self._device or pl_module.device)
-        return AveragedModel(pl_module, device=device, avg_fn=self._avg_fn)
+        return AveragedModel(weights_only(pl_module), device=device, avg_fn=self._avg_fn)
 
     def _starting_epoch(self, trainer: Any) -> int:
         """The index, from 0, of the first epoch whose weights count."""
@@ -169,8 +171,9 @@ class StochasticWeightAveraging(Callback):
                 f"swa_lrs must have a rate for each of the optimizer's {len(groups)} parameter group(s), got {self._swa_lrs}"
             )
         rates = [group["lr"] for group in groups]
-        for group in groups:
-            group["initial_lr"] = group["lr"]
+        if state is None:
+            for group in groups:
+                group["initial_lr"] = group["lr"]
         self._scheduler = SWALR(
             optimizer,
             swa_lr=self._swa_lrs,  # type: ignore[arg-type]

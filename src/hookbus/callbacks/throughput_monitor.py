@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
-from hookbus.callback import Callback
 from hookbus.callbacks.log_moments import LogMoments, log
+from hookbus.callbacks.numbered import NumberedCallback
 from hookbus.engine.peak_flops import get_available_flops
 from hookbus.engine.throughput import Throughput
 from hookbus.errors import MisconfigurationException
@@ -37,7 +37,7 @@ class _Stage:
     lengths: int = 0
 
 
-class ThroughputMonitor(Callback):
+class ThroughputMonitor(NumberedCallback):
     """Logs how fast each stage is, as often as ``log_every_n_steps`` says.
 
     Rates of operations are logged if the module has an attribute ``flops_per_batch``
@@ -59,8 +59,6 @@ class ThroughputMonitor(Callback):
     """
 
     role: ClassVar[str] = "monitor"
-
-    twin = 0
 
     def __init__(
         self,
@@ -90,11 +88,6 @@ class ThroughputMonitor(Callback):
         self._stages: dict[str, _Stage] = {}
         self._moments = LogMoments()
         self._evaluated: dict[str, int] = {}
-
-    @property
-    def state_key(self) -> str:
-        """The class's name; from the second callback of the class on with a number."""
-        return f"{super().state_key}#{self.twin + 1}" if self.twin else super().state_key
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Begin with nothing counted."""

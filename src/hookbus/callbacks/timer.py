@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookbus.callback import Callback
+from hookbus.callbacks.numbered import NumberedCallback
 from hookbus.errors import MisconfigurationException
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ class Interval(str, Enum):
     epoch = "epoch"
 
 
-class Timer(Callback):
+class Timer(NumberedCallback):
     """Measures the stages, and ends the training when its time is up; ``Trainer(max_time=…)`` adds one.
 
     The time of training runs from ``on_train_start`` to ``on_train_end``, validations within it included. It is part of
@@ -51,8 +51,6 @@ class Timer(Callback):
 
     role: ClassVar[str] = "mutator"
 
-    twin = 0
-
     def __init__(
         self,
         duration: str | timedelta | dict[str, int] | None = None,
@@ -72,11 +70,6 @@ class Timer(Callback):
         self._start_time: dict[str, float | None] = dict.fromkeys(_STAGES)
         self._end_time: dict[str, float | None] = dict.fromkeys(_STAGES)
         self._offset: float = 0
-
-    @property
-    def state_key(self) -> str:
-        """The class's name; from the second callback of the class on with a number."""
-        return f"{super().state_key}#{self.twin + 1}" if self.twin else super().state_key
 
     # -- looking at the time -------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, MutableMapping
 from typing import Any
 
-from hookbus.errors import MisconfigurationException
+from hookbus.errors import MissingFieldError
 
 
 class TunedAttribute:
@@ -16,14 +16,14 @@ class TunedAttribute:
         name: the attribute's name.
 
     Raises:
-        MisconfigurationException: nobody has it.
+        MissingFieldError: nobody has it.
     """
 
     def __init__(self, trainer: Any, name: str) -> None:
         self.name = name
         self._holders = list(_holders(trainer, name))
         if not self._holders:
-            raise MisconfigurationException(
+            raise MissingFieldError(
                 f"there is no {name!r} to tune: neither {type(trainer.lightning_module).__name__} nor its hparams, nor the "
                 f"datamodule has such a field; set self.{name} in __init__ and use it, or name another one"
             )

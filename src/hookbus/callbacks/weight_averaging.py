@@ -12,13 +12,12 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from hookbus.callback import Callback
 from hookbus.callbacks.batch_norm import update_batch_norm
+from hookbus.callbacks.weight_mirror import plain_name, weights_only
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
 if TYPE_CHECKING:
     from hookbus.hookspecs import types as pl
-
-_PREFIX = "module."
 
 
 class WeightAveraging(Callback):
@@ -68,7 +67,7 @@ class WeightAveraging(Callback):
         self._average_model: AveragedModel | None = None
         self._swapped = False
         self._loaded: dict[str, Any] | None = None
-        self._latest_update_step = 0
+        self._latest_step_seen = self._latest_update_step = 0
         self._latest_update_epoch = -1
 
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
@@ -83,31 +82,49 @@ class WeightAveraging(Callback):
         """Whether there is an average."""
         return self._average_model is not None and bool(self._average_model.n_averaged > 0)
 
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """See to it that nobody else puts an average in the place of the weights."""
+        others = [type(one).__name__ for one in trainer.callbacks if isinstance(one, WeightAveraging)]
+        if stage == "fit" and len(others) > 1:
+            raise MisconfigurationException(
+                f"{' and '.join(others)} each put an average in the place of the weights: drop all but one"
+            )
+
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Make room for the average, and take over that of a checkpoint."""
-        self._average_model = AveragedModel(
-            pl_module, device=self._device or pl_module.device, use_buffers=self._use_buffers, **self._kwargs
-        )
+        self._average_model = self._make_average(pl_module)
         self._swapped = False
         if self._loaded is not None:
-            self._average_model.load_state_dict(self._loaded)
+            self._take_up(pl_module, self._loaded)
             self._loaded = None
         elif trainer.ckpt_path is None:
             self._latest_update_step, self._latest_update_epoch = trainer.global_step, trainer.current_epoch - 1
+        self._latest_step_seen = trainer.global_step
+
+    def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look whether the module has other tensors since the last epoch."""
+        self._follow_structure(pl_module)
+
+    def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look whether it has, since the validation."""
+        if trainer.state.fn == "fit" and not trainer.sanity_checking:
+            self._follow_structure(pl_module)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Update after an optimiser step, if that is wanted."""
+        """Update after an optimiser step, if that is wanted; several optimisers may take several steps in a batch."""
         step = trainer.global_step
-        if step > self._latest_update_step and self.should_update(step_idx=step - 1):
+        if any(self.should_update(step_idx=index) for index in range(self._latest_step_seen, step)):
             self._update(pl_module)
             self._latest_update_step = step
+        self._latest_step_seen = step
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Update after an epoch, if that is wanted."""
         epoch = trainer.current_epoch
         if epoch > self._latest_update_epoch and self.should_update(epoch_idx=epoch):
+            self._follow_structure(pl_module)
             self._update(pl_module)
             self._latest_update_epoch = epoch
 
@@ -133,6 +150,7 @@ class WeightAveraging(Callback):
         """Let the average be the module's weights, if there is one."""
         if not self.updated:
             return
+        self._follow_structure(pl_module)
         assert self._average_model is not None
         with torch.no_grad():
             for average, own in _pairs(self._average_model.module, pl_module):
@@ -144,14 +162,56 @@ class WeightAveraging(Callback):
         assert self._average_model is not None
         self._average_model.update_parameters(pl_module)
 
-    def _swap(self, pl_module: nn.Module) -> None:
+    def _follow_structure(self, pl_module: pl.LightningModule) -> None:
+        """Give the average the tensors that the module has now: pruning replaces parameters by others while it trains."""
+        assert self._average_model is not None
+        before, now = (list(_names(module)) for module in (self._average_model.module, pl_module))
+        if before == now:
+            return
+        values = self._average_model.module.state_dict()
+        average, number = self._make_average(pl_module), self._average_model.n_averaged
+        names = average.module.state_dict()
+        average.module.load_state_dict(
+            {name: values.get(name, values.get(plain_name(name), value)) for name, value in names.items()}
+        )
+        average.n_averaged.copy_(number)
+        self._average_model = average
+
+    def _make_average(self, pl_module: pl.LightningModule) -> AveragedModel:
+        device = self._device or pl_module.device
+        return AveragedModel(weights_only(pl_module), device=device, use_buffers=self._use_buffers, **self._kwargs)
+
+    def _swap(self, pl_module: pl.LightningModule) -> None:
         """Exchange the values of the average and of the module."""
+        if not self._swapped:
+            self._follow_structure(pl_module)
         assert self._average_model is not None
         self._swapped = not self._swapped
         for average, own in _pairs(self._average_model.module, pl_module):
             values = average.detach().clone()
             average.data.copy_(own.data)
             own.data.copy_(values)
+
+    # A module's own state_dict and load_state_dict may do more than to list its tensors. So that they see the average, it
+    # takes the place of the weights for a moment.
+
+    def _other_state(self, pl_module: pl.LightningModule) -> dict[str, Any]:
+        """The module's state with the weights that it does not have at the moment."""
+        self._swap(pl_module)
+        try:
+            return {name: _copied(value) for name, value in pl_module.state_dict().items()}
+        finally:
+            self._swap(pl_module)
+
+    def _take_up(self, pl_module: pl.LightningModule, saved: dict[str, Any]) -> None:
+        """Go on with a saved average."""
+        assert self._average_model is not None
+        self._swap(pl_module)
+        try:
+            pl_module.load_state_dict(saved["average"], strict=pl_module.strict_loading)
+        finally:
+            self._swap(pl_module)
+        self._average_model.n_averaged.copy_(saved["n_averaged"])
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
 
@@ -162,11 +222,16 @@ class WeightAveraging(Callback):
         if not self.updated or trainer.state.fn != "fit":
             return
         assert self._average_model is not None
-        state = self._average_model.state_dict()
-        other = {name[len(_PREFIX) :]: value for name, value in state.items() if name.startswith(_PREFIX)}
-        trained, average = (other, checkpoint["state_dict"]) if self._swapped else (checkpoint["state_dict"], other)
+        own, other = checkpoint["state_dict"], self._other_state(pl_module)
+        average, trained = (own, other) if self._swapped else (other, own)
         checkpoint["state_dict"], checkpoint["current_model_state"] = average, trained
-        checkpoint["averaging_state"] = {name: value for name, value in state.items() if not name.startswith(_PREFIX)}
+        checkpoint["averaging_state"] = {"n_averaged": self._average_model.n_averaged}
+
+    @hookimpl
+    def on_save_weights(self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]) -> None:
+        """Where only weights are saved, they are the average."""
+        if self.updated and not self._swapped and trainer.state.fn == "fit":
+            checkpoint["state_dict"] = self._other_state(pl_module)
 
     @hookimpl(tryfirst=True)  # before the weights are loaded
     def on_load_checkpoint(
@@ -176,8 +241,7 @@ class WeightAveraging(Callback):
         self._loaded = None
         if trainer.state.fn != "fit" or "current_model_state" not in checkpoint:
             return
-        average = {f"{_PREFIX}{name}": value for name, value in checkpoint["state_dict"].items()}
-        self._loaded = {**average, **checkpoint["averaging_state"]}
+        self._loaded = {"average": checkpoint["state_dict"], **checkpoint["averaging_state"]}
         checkpoint["state_dict"] = checkpoint["current_model_state"]
 
     def state_dict(self) -> dict[str, Any]:
@@ -250,6 +314,17 @@ class EMAWeightAveraging(WeightAveraging):
             return late and self.update_every_n_steps > 0 and step_idx % self.update_every_n_steps == 0
         start = self.update_starting_at_epoch
         return epoch_idx is not None and start is not None and epoch_idx >= start
+
+
+def _names(module: nn.Module) -> Iterator[str]:
+    """Of its parameters and buffers."""
+    for name, _ in itertools.chain(module.named_parameters(), module.named_buffers()):
+        yield name
+
+
+def _copied(value: Any) -> Any:
+    """A tensor's values as they are now; extra state, which is no tensor, as it is."""
+    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _pairs(average: nn.Module, own: nn.Module) -> Iterator[tuple[Tensor, Tensor]]:

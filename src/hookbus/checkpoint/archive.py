@@ -26,6 +26,7 @@ SEAL: Final = b"hookbus-1 sha256:"
 _END: Final = struct.Struct("<4s4H2LH")  # the record that ends a zip archive
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
 _THREADS: Final = min(4, os.cpu_count() or 1)
+_SMALL: Final = 2**20  # bytes up to which threads cost more than they save
 
 
 def seal(file: BinaryIO) -> None:
@@ -66,7 +67,7 @@ def check(path: str | os.PathLike[str], *, contents: bool = True) -> bool:
         if not head:
             raise DamagedCheckpointError(f"{path!r} is empty (0 bytes): the process that wrote it did not get further")
         if head != b"PK\x03\x04":
-            if head[:1] == b"\x80":  # a bare pickle: torch before 1.6
+            if is_bare_pickle(head):
                 return False
             raise CheckpointError(
                 f"{path!r} is no checkpoint: it begins with {head!r}, an archive of torch with b'PK\\x03\\x04'"
@@ -79,10 +80,16 @@ def check(path: str | os.PathLike[str], *, contents: bool = True) -> bool:
                 f"{path!r} is cut off: it has {size} bytes and lacks the directory that stands at the end ({error})"
             ) from None
         with archive:
+            _check_kind(path, archive.namelist())
             sealed = _check_seal(path, file, archive)
             if contents:
                 _check_records(path, file, archive.infolist(), sealed)
     return sealed
+
+
+def is_bare_pickle(head: bytes) -> bool:
+    """Whether a file that begins so is a pickle outside of an archive, as torch wrote before 1.6; it has no checksums."""
+    return head[:2] in (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05")
 
 
 def records(path: str | os.PathLike[str]) -> dict[str, int]:
@@ -136,6 +143,19 @@ def _digest(file: BinaryIO, infos: list[zipfile.ZipInfo], end: int) -> bytes:
     return digest.hexdigest().encode()
 
 
+def _check_kind(path: str, names: list[str]) -> None:
+    short = {_short(name) for name in names}
+    if "data.pkl" not in short:
+        raise CheckpointError(
+            f"{path!r} is no checkpoint: it is a zip archive without the record data.pkl that torch.save writes; it holds "
+            f"{', '.join(map(repr, names[:4])) or 'nothing'}"
+        )
+    if "constants.pkl" in short:
+        raise CheckpointError(
+            f"{path!r} is no checkpoint, but a program: torch.jit.save wrote it; torch.jit.load reads it"
+        )
+
+
 def _check_seal(path: str, file: BinaryIO, archive: zipfile.ZipFile) -> bool:
     comment = archive.comment
     at = file.seek(0, os.SEEK_END) - _END.size - len(comment)
@@ -166,10 +186,12 @@ def _check_records(path: str, file: BinaryIO, infos: list[zipfile.ZipInfo], seal
             with view[start : start + info.file_size] as data:
                 return len(data) != info.file_size or zlib.crc32(data) != info.CRC
 
-        with ThreadPoolExecutor(_THREADS) as threads:
-            damaged = [
-                _short(info.filename) for info, bad in zip(infos, threads.map(broken, infos), strict=True) if bad
-            ]
+        if len(whole) < _SMALL:
+            found = [broken(info) for info in infos]
+        else:
+            with ThreadPoolExecutor(_THREADS) as threads:
+                found = list(threads.map(broken, infos))
+        damaged = [_short(info.filename) for info, bad in zip(infos, found, strict=True) if bad]
     if damaged:
         more = f" and {len(damaged) - 3} more" if len(damaged) > 3 else ""
         raise DamagedCheckpointError(

@@ -343,23 +343,28 @@ class _SkipOnce:
         self._sampler = sampler
         self._count = count
         self._first = first
+        self._skipped = False
         self._iterator: Iterator[Any] = iter(())
 
     def skip(self) -> None:
-        """Draw the elements that are to be left out, if they have not been."""
-        count, self._count = self._count, 0
-        if count and self._first is not None:
+        """Draw the elements that are to be left out, if they have not been, and one more, with which samplers begin."""
+        if self._skipped:
+            return
+        self._skipped = True
+        if self._first is not None:
             rng.restore(self._first)
-        for _ in range(count):
+        for _ in range(self._count):
             next(self._iterator, None)
+        if self._count == 0:
+            self._iterator = itertools.chain(list(itertools.islice(self._iterator, 1)), self._iterator)
 
     def __iter__(self) -> Iterator[Any]:
         self._iterator = iter(self._sampler)
-        return self._rest(self._iterator)
+        return self._rest()
 
-    def _rest(self, iterator: Iterator[Any]) -> Iterator[Any]:
+    def _rest(self) -> Iterator[Any]:
         self.skip()
-        yield from iterator
+        yield from self._iterator
 
     def __len__(self) -> int:
         return len(self._sampler)

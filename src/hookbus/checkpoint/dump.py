@@ -69,8 +69,10 @@ def dump(trainer: Any, *, weights_only: bool = False) -> dict[str, Any]:
             checkpoint[type(datamodule).__qualname__] = datamodule.state_dict()
     if not weights_only:
         trainer.bus.fire.on_save_checkpoint(trainer, module, checkpoint)
-    elif overridden(module, "on_save_checkpoint"):
-        module.on_save_checkpoint(checkpoint)
+    else:
+        trainer.bus.fire.on_save_weights(trainer, module, checkpoint)
+        if overridden(module, "on_save_checkpoint"):
+            module.on_save_checkpoint(checkpoint)
     _say_what_is_unfit(trainer, checkpoint)
     return checkpoint
 

@@ -84,6 +84,10 @@ class Named:
     def __init__(self, *arguments: Any, **_: Any) -> None:
         self.arguments = arguments
 
+    def __call__(self, *arguments: Any) -> Named:
+        """Stand for what a call of it gives."""
+        return stand_in(self.name)(self.arguments, arguments)
+
     def __setstate__(self, state: Any) -> None:
         self.state = state
 
@@ -136,7 +140,7 @@ def named_in(path: str | os.PathLike[str]) -> list[str]:
 def is_bare_pickle(path: str) -> bool:
     """Whether a file is a pickle outside of an archive, as torch wrote before 1.6."""
     with open(path, "rb") as file:
-        return file.read(1) == b"\x80"
+        return archive.is_bare_pickle(file.read(2))
 
 
 def _said(value: Any) -> str:

@@ -23,6 +23,14 @@ _STANDARD: Final = (
     argparse.Namespace,
 )
 
+#: Modules that have had other names: files of then know their classes by those.
+_MOVED: Final = (
+    ("pathlib", "pathlib._local"),
+    ("numpy._core.multiarray", "numpy.core.multiarray"),
+)
+_CAN_RENAME: Final = hasattr(torch.serialization, "set_crc32_options")  # torch 2.6
+_OPEN_KINDS: Final = ("O", "V")  # NumPy's objects and records
+
 
 def unfit(value: Any, where: str = "") -> Iterator[tuple[str, type]]:
     """The objects within ``value`` that a reader with ``weights_only=True`` would refuse.
@@ -59,6 +67,8 @@ def _unfit(value: Any, where: str, allowed: set[type], seen: set[int]) -> Iterat
                 yield from _unfit(item, f"{where}[{index}]", allowed, seen)
     elif kind not in allowed:
         yield where, kind
+    elif getattr(getattr(value, "dtype", None), "kind", "") in _OPEN_KINDS and type(value.dtype) not in allowed:
+        yield where, type(value.dtype)
 
 
 def alike(a: Any, b: Any) -> bool:
@@ -101,15 +111,46 @@ def versions(value: Any) -> list[int]:
 
 
 def safe_globals() -> list[Any]:
-    """What hookbus's reader allows besides torch's own list: dates, paths, namespaces, and NumPy's numbers and arrays."""
+    """What hookbus's reader allows besides torch's own list: dates, paths, namespaces, and NumPy's numbers and arrays.
+
+    Not arrays of objects or of records: a file could let the bytes in them pass for pointers.
+    """
     found: list[Any] = list(_STANDARD)
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         core = getattr(numpy, "_core", None) or numpy.core
         found += [core.multiarray.scalar, core.multiarray._reconstruct, numpy.ndarray, numpy.dtype]
-        found += [type(numpy.dtype(code)) for code in numpy.typecodes["All"]]
-        found += [numpy.dtype(code).type for code in numpy.typecodes["All"]]
-    return found
+        dtypes = [numpy.dtype(code) for code in numpy.typecodes["All"] if code not in _OPEN_KINDS]
+        found += [type(dtype) for dtype in dtypes]
+        found += [dtype.type for dtype in dtypes]
+    return found + [
+        (value, f"{module}.{value.__name__}")
+        for value in found
+        for modules in _MOVED
+        if value.__module__ in modules and _CAN_RENAME
+        for module in modules
+    ]
+
+
+def forged(content: Any) -> str | None:
+    """Where a NumPy array is whose dtype only a manipulated file can have: numbers that are said to hold objects."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None:
+        return None
+    stack, seen = [("", content)], set()
+    while stack:
+        place, value = stack.pop()
+        if isinstance(value, (dict, list, tuple, set)):
+            if id(value) not in seen:
+                seen.add(id(value))
+                items = value.items() if isinstance(value, dict) else enumerate(value)
+                stack += [(f"{place}[{key!r}]", item) for key, item in items]
+        elif isinstance(value, (numpy.ndarray, numpy.generic, numpy.dtype)):
+            dtype = value if isinstance(value, numpy.dtype) else value.dtype
+            odd = dtype.hasobject or dtype.fields is not None or dtype.subdtype is not None
+            if odd and dtype.kind not in _OPEN_KINDS:
+                return place
+    return None
 
 
 @contextlib.contextmanager

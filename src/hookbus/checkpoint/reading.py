@@ -19,7 +19,7 @@ import torch
 from hookbus.checkpoint import archive, outline, store
 from hookbus.checkpoint.errors import CheckpointError, UnsafeCheckpointError
 from hookbus.checkpoint.format import FORMAT_VERSION, HYPER_PARAMETERS
-from hookbus.checkpoint.plain import allowing, safe_globals
+from hookbus.checkpoint.plain import allowing, forged, safe_globals
 
 
 def read(
@@ -56,13 +56,25 @@ def read(
         raise CheckpointError(
             f"{name!r} is no checkpoint: expected a dictionary with the key 'state_dict', it holds {what}"
         )
-    version = (content.get("hookbus") or {}).get("format_version", 0)
+    check_version(content, name)
+    return content
+
+
+def check_version(content: dict[str, Any], name: str) -> None:
+    """See to it that a dictionary is of a format that is understood here.
+
+    Raises:
+        CheckpointError: it is of a newer one.
+    """
+    own = content.get("hookbus", {})
+    if not isinstance(own, dict):
+        raise CheckpointError(f"{name!r} is no checkpoint of hookbus: its key 'hookbus' holds a {type(own).__name__}")
+    version = own.get("format_version", 0)
     if not isinstance(version, int) or version > FORMAT_VERSION:
         raise CheckpointError(
             f"{name!r} has the format version {version!r}, and this hookbus reads up to {FORMAT_VERSION}: update hookbus to "
             "load it"
         )
-    return content
 
 
 def content_of(
@@ -94,49 +106,89 @@ def _load(path: str, weights_only: bool, map_location: Any, optional: tuple[str,
         return torch.load(path, map_location=map_location, weights_only=False)
     try:
         with allowing(safe_globals()):
-            return torch.load(path, map_location=map_location, weights_only=True)
+            content = torch.load(path, map_location=map_location, weights_only=True)
+        place = forged(content)
+        if place is not None:
+            raise UnsafeCheckpointError(
+                f"{path!r} holds an array whose dtype was forged, at checkpoint{place}: whoever made it means to read or write "
+                "memory; do not use the file"
+            )
+        return content
+    except UnsafeCheckpointError:
+        raise
     except pickle.UnpicklingError as error:
         reason = _reason(error)
+    except _UNREADABLE as error:
+        raise CheckpointError(f"{path!r} cannot be read: {error or type(error).__name__}") from error
     if outline.is_bare_pickle(path):
         raise UnsafeCheckpointError(f"{path!r} is a bare pickle that weights_only=True does not let pass: {reason}")
-    content = torch.load(path, map_location=map_location, weights_only=False, pickle_module=_CarefulPickle)
-    found = {place: name for place, name, _ in _stand_ins(content)}
+    try:
+        content = torch.load(path, map_location=map_location, weights_only=False, pickle_module=_CarefulPickle)
+    except (pickle.UnpicklingError, *_UNREADABLE) as error:
+        raise UnsafeCheckpointError(f"{path!r} cannot be read with weights_only=True: {reason} ({error})") from error
+    found = list(_stand_ins(content))
     if not found:
         raise UnsafeCheckpointError(f"{path!r} cannot be read with weights_only=True: {reason}")
-    harmful = sorted({name for _, name, called in _stand_ins(content) if called and _runs_code(name)})
+    harmful = sorted({value.name for _, value in found if isinstance(value, outline.Named) and _runs_code(value)})
     if harmful:
         raise UnsafeCheckpointError(
             f"{path!r} wants to call {', '.join(harmful)}, which no checkpoint needs: whoever made it means to run code on the "
             "machine that loads it. Nothing was run; do not use the file"
         )
-    if isinstance(content, dict):
-        found = {place: name for place, name in found.items() if not place.startswith(optional)}
-    if found:
-        raise UnsafeCheckpointError(_refusal(path, found))
+    needed = {place: value.name for place, value in found if not (optional and place.startswith(optional))}
+    if needed:
+        raise UnsafeCheckpointError(_refusal(path, needed))
     return content
 
 
+#: What torch may raise for a file that is not of its making.
+_UNREADABLE: Final = (
+    *(
+        RuntimeError,
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        IndexError,
+        EOFError,
+        AssertionError,
+        OverflowError,
+    ),
+)
 #: Where objects that cannot be made do not matter.
 _HYPER_PLACES: Final = tuple(f"[{key!r}]" for key in HYPER_PARAMETERS)
 
 
 # fmt: off
-#: Modules with functions by which a file could do harm, and what is harmless in them.
-_HARMFUL: Final = frozenset(
-    ["os", "posix", "nt", "sys", "io", "_io", "subprocess", "commands", "shutil", "socket", "runpy", "importlib", "imp", "pty", "ctypes", "code", "codeop", "pickle", "_pickle", "cPickle", "marshal", "types", "builtins", "__builtin__", "operator", "_operator", "functools", "multiprocessing", "threading", "thread", "webbrowser", "urllib", "urllib2", "http", "httplib", "requests", "torch.hub", "torch.utils.cpp_extension", "numpy.testing", "pip", "pdb", "timeit", "cProfile", "asyncio", "copy_reg", "copyreg"]
-)
-_HARMLESS: Final = frozenset(
-    {
-        "object", "frozenset", "range", "slice", "list", "dict", "tuple", "int", "float", "str", "bool",
-        "bytes", "partial",
-    }
-)
+#: Modules with functions by which a file could do harm, and what is harmless in them: what pickles make of ordinary objects.
+_HARMFUL: Final = frozenset({
+    "os", "posix", "nt", "sys", "io", "_io", "subprocess", "commands", "shutil", "socket", "runpy", "importlib", "imp",
+    "pty", "ctypes", "code", "codeop", "pickle", "_pickle", "cPickle", "marshal", "types", "builtins", "__builtin__",
+    "operator", "_operator", "functools", "_functools", "itertools", "multiprocessing", "threading", "thread", "_thread",
+    "webbrowser", "urllib", "urllib2", "http", "httplib", "requests", "torch.hub", "torch.utils.cpp_extension",
+    "numpy.testing", "pip", "pdb", "bdb", "timeit", "cProfile", "profile", "trace", "asyncio", "concurrent", "copy_reg",
+    "copyreg", "pydoc", "doctest", "site", "venv", "ensurepip",
+})
+_HARMLESS: Final = frozenset({
+    "object", "frozenset", "range", "slice", "list", "dict", "tuple", "int", "float", "str", "bool", "bytes",
+    "functools.partial", "types.SimpleNamespace", "io.BytesIO", "io.StringIO", "_io.BytesIO", "_io.StringIO",
+    "copyreg._reconstructor", "copyreg.__newobj__", "copy_reg._reconstructor", "copy_reg.__newobj__",
+})
 # fmt: on
 
 
-def _runs_code(name: str) -> bool:
-    module, _, function = name.rpartition(".")
-    return (module in _HARMFUL or module.partition(".")[0] in _HARMFUL) and function not in _HARMLESS
+def _runs_code(value: outline.Named | type[outline.Named]) -> bool:
+    """Whether a stand-in is of something by which a file could do harm."""
+    module, _, function = value.name.rpartition(".")
+    if module not in _HARMFUL and module.partition(".")[0] not in _HARMFUL:
+        return False
+    if value.name in _HARMLESS or (module in ("builtins", "__builtin__") and function in _HARMLESS):
+        return False
+    if function == "getattr" and len(value.arguments) == 2:  # so pickles hold the methods of classes and objects
+        owner, name = value.arguments
+        stands_in = isinstance(owner, outline.Named) or (isinstance(owner, type) and issubclass(owner, outline.Named))
+        return not stands_in or not isinstance(name, str) or name.startswith("_") or _runs_code(owner)
+    return True
 
 
 def _reason(error: Exception) -> str:
@@ -157,17 +209,21 @@ def _refusal(path: str, found: dict[str, str]) -> str:
     )
 
 
-def _stand_ins(content: Any) -> Iterator[tuple[str, str, bool]]:
-    """Where stand-ins are, of what, and whether it would have been called."""
+def _stand_ins(content: Any) -> Iterator[tuple[str, outline.Named | type[outline.Named]]]:
+    """Where stand-ins are: objects that would have been made, and classes that are only mentioned."""
     stack, seen = [("", content)], set()
     while stack:
         place, value = stack.pop()
-        if isinstance(value, outline.Named):
-            yield place, value.name, True
-        elif isinstance(value, type) and issubclass(value, outline.Named):
-            yield place, value.name, False
-        elif isinstance(value, (dict, list, tuple, set)) and id(value) not in seen:
+        if isinstance(value, (dict, list, tuple, set, outline.Named)):
+            if id(value) in seen:
+                continue
             seen.add(id(value))
+        if isinstance(value, outline.Named):
+            yield place, value
+            stack += [(f"{place}(…)", value.arguments), (f"{place}.state", value.state)]
+        elif isinstance(value, type) and issubclass(value, outline.Named):
+            yield place, value
+        elif isinstance(value, (dict, list, tuple, set)):
             items = list(value.items()) if isinstance(value, dict) else list(enumerate(value))
             stack += [(f"{place}[{key!r}]", item) for key, item in reversed(items)]
             if isinstance(value, dict):

@@ -64,7 +64,10 @@ def load_weights(module: Any, checkpoint: dict[str, Any], path: str, strict: boo
 
     Raises:
         MismatchError: names each weight that is missing, superfluous or of another shape.
+        CheckpointError: there are no weights in it.
     """
+    if not isinstance(checkpoint.get("state_dict"), dict):
+        raise CheckpointError(f"{path!r} is no checkpoint of a module: it lacks the key 'state_dict' with its weights")
     strict = module.strict_loading if strict is None else strict
     saved, own = checkpoint["state_dict"], module.state_dict()
     problems = _mismatches(saved, own)
@@ -81,7 +84,7 @@ def load_weights(module: Any, checkpoint: dict[str, Any], path: str, strict: boo
             "keys, and on_load_checkpoint may rename or drop them"
         ) from None
     if problems and not strict:
-        warnings.warn(f"{path!r} was loaded with strict_loading=False: {'; '.join(problems)}", stacklevel=2)
+        warnings.warn(f"{path!r} was loaded although not all weights match: {'; '.join(problems)}", stacklevel=3)
 
 
 def _mismatches(saved: dict[str, Any], own: dict[str, Any]) -> list[str]:

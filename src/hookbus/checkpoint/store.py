@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import re
 import shutil
@@ -26,6 +27,7 @@ from hookbus.checkpoint.errors import CheckpointError
 _REMOTE: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+(://|::)")
 _HOST: Final = re.sub(r"[^A-Za-z0-9]", "", socket.gethostname()) or "host"
 _LEFT_BEHIND: Final = re.compile(rf"\..+\.{_HOST}-(\d+)\.tmp")
+_LONG: Final = 150
 _FICLONE: Final = 0x40049409  # Linux: let two files share their blocks until one is changed
 
 
@@ -195,6 +197,8 @@ def _write_local(path: str, write_to: Callable[[BinaryIO], object]) -> None:
 def _beside(path: str) -> str:
     """A temporary name in the same folder, which says whose it is."""
     folder, name = os.path.split(path)
+    if len(os.fsencode(name)) > _LONG:  # with what is added it might be too long for the file system
+        name = hashlib.sha256(os.fsencode(name)).hexdigest()
     return os.path.join(folder, f".{name}.{_HOST}-{os.getpid()}.tmp")
 
 

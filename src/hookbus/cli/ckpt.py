@@ -18,13 +18,14 @@ from hookbus.cli.output import complain, heading, say, say_json, table
 from hookbus.cli.parser import Parser, UsageError
 
 _UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+_REPEATS, _DEPTH = 1000, 100  # so often, and so deep, JSON shows one list
 
 
-def ckpt(argv: Sequence[str], early: Sequence[str] = ()) -> int:
-    """Run ``hookbus ckpt``.
+def ckpt(argv: Sequence[str], _early: Sequence[str] = ()) -> int:
+    """Run ``hookbus ckpt``; no plugin takes part.
 
     Returns:
-        0 if all files are whole, 1 if one is not.
+        0 if all files are whole, 1 if one is not, or cannot be checked.
     """
     parser = Parser("ckpt", "Look into checkpoints without loading them.")
     commands = parser.add_subparsers(dest="action", metavar="ACTION", required=True, parser_class=_ActionParser)
@@ -54,7 +55,7 @@ def _verify(paths: Sequence[str], *, as_json: bool) -> int:
     if as_json:
         say_json(found)
     else:
-        table([(row["status"], row["file"], row["what"]) for row in found])
+        table([(row["status"], _plain(row["file"]), _plain(row["what"])) for row in found])
     return int(any(row["status"] != "whole" for row in found))
 
 
@@ -72,10 +73,14 @@ def _files(path: str) -> list[str]:
 def _verdict(path: str) -> dict[str, str]:
     try:
         with store.local(path) as file:
-            sealed = archive.check(file)
+            sealed, bare = archive.check(file), outline.is_bare_pickle(file)
             size = _size(os.path.getsize(file))
     except CheckpointError as error:
         return {"file": path, "status": "damaged", "what": str(error)}
+    except (OSError, ImportError) as error:
+        return {"file": path, "status": "unread", "what": str(error)}
+    if bare:
+        return {"file": path, "status": "unknown", "what": f"{size}, torch's format from before 1.6, without checksums"}
     what = (
         f"{size}, sealed"
         if sealed
@@ -94,8 +99,8 @@ def _inspect(path: str, *, tensors: bool, as_json: bool) -> int:
         with store.local(path) as file:
             sealed = archive.check(file, contents=False)
             content, size, written = outline.read(file), os.path.getsize(file), os.path.getmtime(file)
-    except CheckpointError as error:
-        complain(str(error))
+    except (CheckpointError, OSError, ImportError) as error:
+        complain(_plain(str(error)))
         return 1
     if as_json:
         say_json({"file": path, "bytes": size, "sealed": sealed, "content": _as_json(content)})
@@ -104,12 +109,13 @@ def _inspect(path: str, *, tensors: bool, as_json: bool) -> int:
     say(f"{path}: {_size(size)}, written {when}, {'sealed' if sealed else 'without a seal'}")
     _show_progress(content)
     say()
-    table([(str(key), _bytes_of(value), _summary(value)) for key, value in content.items()], ("key", "size", "content"))
+    rows = [(_plain(str(key)), _bytes_of(value), _plain(_summary(value))) for key, value in content.items()]
+    table(rows, ("key", "size", "content"))
     _show_plugins(content)
     _show_named(content)
     if tensors:
         heading("\ntensors")
-        table([(place, str(found), _size(found.bytes)) for place, found in _tensors(content)], indent=2)
+        table([(_plain(place), str(found), _size(found.bytes)) for place, found in _tensors(content)], indent=2)
     return 0
 
 
@@ -123,16 +129,14 @@ def _show_progress(content: Mapping[Any, Any]) -> None:
     if isinstance(versions, dict):
         written_by = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     if written_by:
-        say(f"written by: {written_by}")
+        say(_plain(f"written by: {written_by}"))
     progress = own.get("progress")
     if isinstance(progress, dict):
         where = "inside an epoch" if progress.get("epoch_started") else "between epochs"
-        say(
-            f"progress: epoch {progress.get('epoch')}, step {progress.get('global_step')}, {where}"
-            + (f" after batch {progress.get('batch_trained')}" if progress.get("epoch_started") else "")
-        )
+        text = f"progress: epoch {progress.get('epoch')}, step {progress.get('global_step')}, {where}"
+        say(_plain(text + (f" after batch {progress.get('batch_trained')}" if progress.get("epoch_started") else "")))
     elif "global_step" in content:
-        say(f"progress: epoch {content.get('epoch')}, step {content['global_step']}")
+        say(_plain(f"progress: epoch {content.get('epoch')}, step {content['global_step']}"))
     if content and "optimizer_states" not in content:
         say("weights only: it can be tested and loaded, training cannot resume from it")
 
@@ -150,13 +154,14 @@ def _show_plugins(content: Mapping[Any, Any]) -> None:
             continue
         version = " ".join(str(entry.get(key) or "") for key in ("distribution", "version")).strip()
         state = _bytes_of(states[entry["state_key"]]) if entry.get("state_key") in states else ""
-        rows.append((str(entry.get("name")), str(entry.get("role")), version, str(entry.get("class")), state))
+        words = [str(entry.get("name")), str(entry.get("role")), version, str(entry.get("class"))]
+        rows.append((*map(_plain, words), state))
     if rows:
         heading("\nplugins, in order")
         table(rows, ("name", "role", "version", "class", "state"), indent=2)
     kept = sorted(map(str, states.keys() - {entry.get("state_key") for entry in plugins}))
     if kept:
-        say(f"\nstates of plugins that were absent: {', '.join(kept)}")
+        say(_plain(f"states of plugins that were absent: {', '.join(kept)}"))
 
 
 def _show_named(content: Mapping[Any, Any]) -> None:
@@ -164,7 +169,7 @@ def _show_named(content: Mapping[Any, Any]) -> None:
     if named:
         heading("\nobjects that are not plain data")
         for name in named:
-            say(f"  {name}")
+            say(f"  {_plain(name)}")
 
 
 def _summary(value: Any) -> str:
@@ -215,16 +220,22 @@ def _size(count: float) -> str:
     return f"{count:.1f} {_UNITS[-1]}"
 
 
-def _as_json(value: Any, left: list[int] | None = None) -> Any:
+def _plain(text: str) -> str:
+    """Text without characters that would steer a terminal."""
+    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def _as_json(value: Any, written: dict[int, int] | None = None, depth: int = 0) -> Any:
     """A value for ``json``; a file may refer to one list so often that writing it out would never end."""
-    left = [1_000_000] if left is None else left
-    left[0] -= 1
-    if left[0] < 0:
-        return "…"
+    written = {} if written is None else written
     if isinstance(value, TensorOutline):
         return {"dtype": value.dtype, "shape": list(value.shape), "bytes": value.bytes}
+    if isinstance(value, (dict, list, tuple, set)) and value:
+        written[id(value)] = written.get(id(value), 0) + 1
+        if written[id(value)] > _REPEATS or depth > _DEPTH:
+            return "…"
     if isinstance(value, dict):
-        return {str(key): _as_json(item, left) for key, item in value.items()}
+        return {str(key): _as_json(item, written, depth + 1) for key, item in value.items()}
     if isinstance(value, (list, tuple, set)):
-        return [_as_json(item, left) for item in value]
+        return [_as_json(item, written, depth + 1) for item in value]
     return value if isinstance(value, (type(None), bool, int, float, str)) else repr(value)

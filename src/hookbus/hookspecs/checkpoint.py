@@ -33,6 +33,20 @@ def on_save_checkpoint(trainer: Trainer, pl_module: LightningModule, checkpoint:
     """
 
 
+@hookspec(native_only=True)
+def on_save_weights(trainer: Trainer, pl_module: LightningModule, checkpoint: Checkpoint) -> None:
+    """Put other weights in the place of those in a checkpoint of weights alone: an average of them, or pruned ones.
+
+    Called in place of ``on_save_checkpoint`` when only weights are saved (``save_weights_only=True``), before the
+    module's own ``on_save_checkpoint``.
+
+    Args:
+        trainer: the trainer that runs.
+        pl_module: the user's module.
+        checkpoint: the whole dictionary; change its ``"state_dict"``, and what belongs to that, in place.
+    """
+
+
 @hookspec(owners=_MODULE_FIRST)
 def on_load_checkpoint(trainer: Trainer, pl_module: LightningModule, checkpoint: Checkpoint) -> None:
     """Read from a checkpoint, or mend it, before it is used.

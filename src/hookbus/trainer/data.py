@@ -174,7 +174,7 @@ def end_workers(loaders: Iterable[Any]) -> None:
     for loader in loaders:
         for leaf in leaves(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]:
             iterator = getattr(leaf, "_iterator", None) if isinstance(leaf, DataLoader) else None
-            if hasattr(iterator, "_shutdown_workers"):
+            if iterator is not None and hasattr(iterator, "_shutdown_workers"):
                 iterator._shutdown_workers()
                 leaf._iterator = None
 

@@ -12,10 +12,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
+import torch
+
 from hookbus.bus.dispatch import running_hook
 from hookbus.checkpoint import rng
 from hookbus.checkpoint.cursor import Cursor, is_warm, leaves_of, set_streams, streams, warm_up
 from hookbus.engine.device import move_to
+from hookbus.engine.nested import map_leaves
 from hookbus.trainer.data import batches, length
 from hookbus.trainer.metric_series import is_metric_object
 
@@ -70,7 +73,7 @@ class Place:
             "val_batches_seen": dict(loop.val_loop._seen) if before is None else before["seen"],
             "data": self._data() if self._frozen is None else self._frozen,
             "metrics": trainer._metrics.state_dict({id(found): name for name, found in self._metric_objects().items()}),
-            "metric_objects": {name: _metric_state(found) for name, found in self._metric_objects().items()},
+            "metric_objects": self._metric_states() if before is None else before["metric_objects"],
             "gradients": self._open_gradients(),
         }
 
@@ -117,6 +120,9 @@ class Place:
             if progress.batch > progress.batch_trained and hook not in _BEFORE_BACKWARD:
                 return None
         return {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+
+    def _metric_states(self) -> dict[str, Any]:
+        return {name: _metric_state(found) for name, found in self._metric_objects().items()}
 
     def _metric_objects(self) -> dict[str, Any]:
         """The objects in the module that accumulate what is logged, as those of torchmetrics do, by name."""
@@ -205,8 +211,12 @@ class Place:
         return batches(loader, num_batches, iterator=iterator, start=done)
 
     def validation_begins(self) -> None:
-        """Note the random streams, in case that a checkpoint is saved before the validation is over."""
-        self._before_validation = {"rng": rng.capture(), "seen": dict(self._trainer.fit_loop.val_loop._seen)}
+        """Note what a validation changes, in case that a checkpoint is saved before it is over."""
+        self._before_validation = {
+            "rng": rng.capture(),
+            "seen": dict(self._trainer.fit_loop.val_loop._seen),
+            "metric_objects": map_leaves(self._metric_states(), torch.clone),
+        }
 
     def validation_ends(self) -> None:
         """Forget them."""
@@ -216,6 +226,12 @@ class Place:
 def _moved(state: dict[str, Any], by: int) -> dict[str, Any]:
     """A place some batches further on; back, in fact, to a batch that was fetched and not trained on."""
     leaves = state.get("leaves")
+    if by and state["kind"] in ("stateful", "stateful dataset") and state["position"]:
+        warnings.warn(
+            f"the checkpoint was saved in the middle of a batch, and the state of the training data is that after it: {-by} "
+            "batch(es) that were not trained on are left out",
+            stacklevel=3,
+        )
     moved = {**state, "position": state["position"] + by}
     return moved if leaves is None else {**moved, "leaves": [leaf and _moved(leaf, by) for leaf in leaves]}
 

@@ -6,8 +6,9 @@ Each function takes a :class:`Library` and a folder to write to, and returns num
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,17 @@ def fit(library: Library, folder: Path, model: Any, callback: Any, *, val: bool 
 # -- finders -----------------------------------------------------------------------------------------------------------
 
 
+@contextlib.contextmanager
+def double_precision() -> Iterator[None]:
+    """Where steps grow beyond all bounds, the last digits of single precision differ between processors."""
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@double_precision()
 def learning_rates(library: Library, folder: Path) -> dict[str, Any]:
     """The curve and the suggestion, and the training that follows."""
     cases: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
@@ -118,6 +130,7 @@ def learning_rates(library: Library, folder: Path) -> dict[str, Any]:
     return found
 
 
+@double_precision()
 def learning_rate_by_tuner(library: Library, folder: Path) -> dict[str, Any]:
     """The search by a call."""
     tuner = importlib.import_module("lightning.pytorch.tuner" if _is_lightning(library) else "hookbus.tuner")

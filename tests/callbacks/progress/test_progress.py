@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import io
 import pickle
+import sys
 import warnings
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import rich
+import torch
 from rich.text import Text
 
-from hookbus.callbacks.progress import PlainProgress, ProgressBar, RichProgressBar, TimedProgressBar
+from hookbus.callbacks.progress import (
+    NotebookProgress,
+    PlainProgress,
+    ProgressBar,
+    RichProgressBar,
+    RichProgressBarTheme,
+    TimedProgressBar,
+    default_progress_bar,
+)
+from hookbus.errors import MisconfigurationException
 
 
 class Clock:
@@ -240,6 +252,17 @@ def test_a_display_that_fails_is_off_after_one_warning() -> None:
         bar.on_train_end(trainer, None)
         bar.teardown(trainer, None, "fit")
     assert not bar.is_enabled
+    bar.setup(trainer, None, "fit")  # whatever was in its way may be gone in the next run
+    assert bar.is_enabled
+
+
+def test_what_a_display_draws_by_chance_does_not_change_the_run() -> None:
+    bar, trainer, clock = made(Spy())
+    bar._draw = lambda *args, **kwargs: torch.rand(3)
+    bar.on_train_start(trainer, None)
+    before = torch.get_rng_state()
+    train_epoch(bar, trainer, clock, seconds=1)
+    assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("end", ["on_exception", "teardown", "on_run_close"])
@@ -341,7 +364,7 @@ def text_of(file: io.StringIO) -> list[str]:
 
 
 def test_rich_bar() -> None:
-    bar, file = rich_bar()
+    bar, file = rich_bar(theme=RichProgressBarTheme(metrics_format=".4g"))
     bar, trainer, clock = made(bar, num_val_batches=[float("inf")], shown={"loss": 0.5, "[x]": 1e-7})
     bar.on_train_start(trainer, None)
     bar.on_train_epoch_start(trainer, None)
@@ -385,6 +408,73 @@ def test_rich_bar_leaves_one_line_per_epoch() -> None:
     assert [task.description.strip() for task in bar.progress.tasks] == ["Epoch 0/1", "Epoch 1/1"]
     assert [task.completed for task in bar.progress.tasks] == [10, 10]
     bar.stop()
+
+
+def test_rich_bar_prints_lines_without_control_codes_into_a_log_file() -> None:
+    file = io.StringIO()
+    bar, trainer, clock = made(RichProgressBar(console_kwargs={"file": file}), num_training_batches=1000)
+    bar.on_train_start(trainer, None)
+    train_epoch(bar, trainer, clock, batches=1000, seconds=0.125)
+    bar.on_train_end(trainer, None)
+    bar.teardown(trainer, None, "fit")
+    lines = file.getvalue().splitlines()
+    assert [line.split(",")[0] for line in lines] == [
+        f"Epoch 0/1: {done}/1000 batches" for done in (240, 480, 720, 960, 1000)
+    ]
+    assert "\x1b" not in file.getvalue()
+    assert "\r" not in file.getvalue()
+
+
+def test_rich_bar_refreshes_as_often_a_second_as_told_and_ten_times_at_most() -> None:
+    assert [RichProgressBar(refresh_rate=rate).interval for rate in (0.5, 4, 100)] == [2.0, 0.25, 0.1]
+    for rate in (-1, "often", True):
+        with pytest.raises(MisconfigurationException, match="refreshes per second"):
+            RichProgressBar(refresh_rate=rate)
+
+
+def test_notebook_bar_replaces_one_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[dict[str, str]] = []
+
+    class Handle:
+        def update(self, content: dict[str, str], *, raw: bool) -> None:
+            shown.append(content)
+
+    def display(content: dict[str, str], *, raw: bool, display_id: bool) -> Handle:
+        shown.append(content)
+        return Handle()
+
+    monkeypatch.setitem(sys.modules, "IPython.display", SimpleNamespace(display=display))
+    bar, trainer, clock = made(NotebookProgress(), shown={"<m>": 0.5})
+    bar.on_train_start(trainer, None)
+    bar.on_train_epoch_start(trainer, None)
+    clock.time += 2
+    bar.on_train_batch_end(trainer, None, None, None, 3)
+    evaluate(bar, trainer, clock, "validation", [2], seconds=1)
+    during = shown[-2]["text/plain"].splitlines()
+    assert [line.split(",")[0] for line in during] == ["Epoch 0/1: 4/10 batches", "Validation: 2/4 batches"]
+    clock.time += 1
+    bar.on_train_batch_end(trainer, None, None, None, 9)
+    bar.on_train_end(trainer, None)
+    bar.teardown(trainer, None, "fit")
+    assert shown[-1] == {
+        "text/plain": "Epoch 0/1: 10/10 batches, 0:00:05, 2.0 it/s, <m>=0.5",
+        "text/html": '<progress value="10" max="10"></progress> Epoch 0/1: 10/10 batches, 0:00:05, 2.0 it/s, &lt;m&gt;=0.5',
+    }
+    assert len(shown) <= 8
+    vars(bar)["_trainer"] = None
+    assert pickle.loads(pickle.dumps(bar)).is_enabled
+
+
+@pytest.mark.parametrize(
+    ("terminal", "notebook", "kind"),
+    [(True, False, "RichProgressBar"), (False, True, "NotebookProgress"), (False, False, "PlainProgress")],
+)
+def test_the_default_suits_where_output_goes(
+    terminal: bool, notebook: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = SimpleNamespace(is_terminal=terminal, is_jupyter=notebook)
+    monkeypatch.setattr(rich, "get_console", lambda: console)
+    assert type(default_progress_bar()).__name__ == kind
 
 
 def test_bars_go_to_other_processes() -> None:

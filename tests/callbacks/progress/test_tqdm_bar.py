@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.callbacks.data.scenarios_batch_a import loader
 
 from hookbus.callbacks import Callback, TQDMProgressBar
 from hookbus.callbacks.progress import tqdm_bar
+from hookbus.callbacks.progress.meter import Meter
 from hookbus.errors import MisconfigurationException, MissingExtraError
 
 
@@ -41,12 +43,30 @@ def test_shows_epochs_and_metrics(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize(("leave", "ends"), [(False, ["Epoch 1/1"]), (True, ["Epoch 0/1", "Epoch 1/1"])])
 def test_leaves_a_bar_for_each_epoch_or_the_last(
-    leave: bool, ends: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    leave: bool,
+    ends: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     fit(tmp_path, TQDMProgressBar(leave=leave))
     left = [line.split("\r")[-1] for line in capsys.readouterr().out.split("\n")]
     assert [end for end in ends if any(end in line for line in left)] == ends
     assert sum("Epoch" in line and "3/3" in line for line in left) == len(ends)
+
+
+def test_prints_few_lines_without_control_codes_into_a_log_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit(tmp_path, TQDMProgressBar(), max_epochs=40)
+    printed = capsys.readouterr().out
+    lines = [line for line in printed.splitlines() if "Epoch" in line]
+    assert 1 <= len(lines) < 20
+    assert lines[-1].startswith("Epoch 39/39: 100%")
+    assert "loss=" in lines[-1]
+    assert "\x1b" not in printed
+    assert "\r" not in printed
 
 
 def test_a_subclass_changes_the_bar(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -97,6 +117,16 @@ def test_counts_from_where_a_resumed_epoch_goes_on(tmp_path: Path) -> None:
     trainer = HOOKBUS.trainer(tmp_path, max_epochs=1, enable_progress_bar=True, callbacks=[TQDMProgressBar(), Look()])
     trainer.fit(HOOKBUS.model(), loader(6), ckpt_path=path)
     assert seen == [(1, 3, True), (2, 3, True), (3, 3, True), (3, 3, True)]
+
+
+def test_the_speed_is_that_of_the_loop_however_late_the_bar_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
+    bar = TQDMProgressBar()
+    for kind in ("train", "validate"):
+        bar._draw(Meter(kind, kind, 1000, started=0.0, done=50, now=100.0), {}, final=False)
+    rates = [bar.train_progress_bar.format_dict["elapsed"], bar.val_progress_bar.format_dict["elapsed"]]
+    assert rates == pytest.approx([100, 100], abs=5)
+    bar.stop()
+    assert "0.50it/s" in capsys.readouterr().out
 
 
 def test_shows_nothing_with_refresh_rate_0(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -19,6 +19,10 @@ _UNSEEN = (
 )
 _LOGGED = "what had been logged before the checkpoint is known after it"
 
+_AFTER_MODULE = (
+    "a ModelCheckpoint saves after the module's own hook of that moment, so that a run resumed from the file has what it did"
+)
+
 #: Reasons by the name of the scenario.
 REASONS = {
     "fit_another_module": "another module starts its own count of epochs and steps, and is trained",
@@ -37,7 +41,16 @@ REASONS = {
     "manual_with_clipping_is_refused": _REFUSED,
     "manual_with_accumulation_is_refused": _REFUSED,
     "early_stopping_at_the_end_of_training_epochs": "EarlyStopping asks for the stop only when min_epochs permits it",
-    "checkpoint_of_everything": "last.ckpt is the newest state, also where the monitored value is worse than before",
+    "checkpoint_of_everything": f"last.ckpt is the newest state, also where the monitored value is worse; {_AFTER_MODULE}",
+    "checkpoint_at_the_end_of_training_epochs": _AFTER_MODULE,
+    "checkpoint_every_second_epoch": _AFTER_MODULE,
+    "checkpoint_every_second_step_accumulating": _AFTER_MODULE,
+    "checkpoint_every_step": _AFTER_MODULE,
+    "checkpoint_on_exception": _AFTER_MODULE,
+    "checkpoint_then_test_of_the_best": _AFTER_MODULE,
+    "checkpoint_without_monitor": _AFTER_MODULE,
+    "checkpoint_without_validation": _AFTER_MODULE,
+    "early_stopping_and_checkpoint": _AFTER_MODULE,
     "stop_iteration_in_training_step": _STOP_ITERATION,
     "stop_iteration_in_validation_step": _STOP_ITERATION,
     "stop_iteration_in_callback": _STOP_ITERATION,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from hookbus.callbacks.progress.base import ProgressBar
+from hookbus.callbacks.progress.notebook import NotebookProgress
 from hookbus.callbacks.progress.plain import PlainProgress
 from hookbus.callbacks.progress.rich_bar import RichProgressBar, RichProgressBarTheme
 from hookbus.callbacks.progress.timed import TimedProgressBar
 from hookbus.callbacks.progress.tqdm_bar import TQDMProgressBar
 
 __all__ = [
+    "NotebookProgress",
     "PlainProgress",
     "ProgressBar",
     "RichProgressBar",
@@ -24,4 +26,6 @@ def default_progress_bar() -> ProgressBar:
     from rich import get_console
 
     console = get_console()
-    return RichProgressBar() if console.is_terminal or console.is_jupyter else PlainProgress()
+    if console.is_jupyter:
+        return NotebookProgress()
+    return RichProgressBar(theme=RichProgressBarTheme(metrics_format=".4g")) if console.is_terminal else PlainProgress()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any
+from typing import Any, ClassVar
 
 from hookbus.callback import Callback
 from hookbus.hookspecs.types import LightningModule, Trainer
@@ -21,6 +21,8 @@ class ProgressBar(Callback):
         ...         if self.is_enabled:
         ...             print(f"{100 * (batch_idx + 1) / self.total_train_batches:.0f} %", end="\\r")
     """
+
+    role: ClassVar[str] = "monitor"
 
     def __init__(self) -> None:
         self._trainer: Any = None

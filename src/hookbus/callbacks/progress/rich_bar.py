@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from importlib.util import find_spec
 from typing import Any
 
 from rich import get_console
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TaskID, TextColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TaskID, TextColumn
 
-from hookbus.callbacks.progress.timed import Meter, TimedProgressBar, clock_time, metric_text, speed_text
+from hookbus.callbacks.progress.lines import LinePrinter, clock_time, metric_text, speed_text
+from hookbus.callbacks.progress.meter import Meter
+from hookbus.callbacks.progress.timed import TimedProgressBar
+from hookbus.errors import MisconfigurationException
 from hookbus.hookspecs.types import LightningModule, Trainer
 
 
@@ -27,39 +31,55 @@ class RichProgressBarTheme:
     processing_speed: str = "dim underline"
     metrics: str = "italic"
     metrics_text_delimiter: str = " "
-    metrics_format: str = ".4g"
+    metrics_format: str = ".3f"
 
 
 class RichProgressBar(TimedProgressBar):
-    """A bar for the epoch, and one for an evaluation while that runs.
+    """A bar for the epoch, and one for an evaluation while that runs; in a log file, lines of text.
 
     Args:
-        refresh_rate: 0 shows nothing; any other number is accepted for scripts written for Lightning, where it counts
-            batches: here the bar refreshes by time.
+        refresh_rate: refreshes per second at most; more than ten are never made. 0 shows nothing.
         leave: leave a bar behind for each epoch.
         theme: styles.
         console_kwargs: arguments for ``rich.console.Console``; by default rich's global console is used.
+
+    Raises:
+        MisconfigurationException: ``refresh_rate`` is negative.
+
+    Example:
+        >>> from hookbus.callbacks import RichProgressBar
+        >>> from hookbus.callbacks.progress import RichProgressBarTheme
+        >>> bar = RichProgressBar(refresh_rate=2, leave=True, theme=RichProgressBarTheme(metrics_format=".3e"))
+        >>> bar.interval  # seconds between two refreshes, at least
+        0.5
     """
 
     def __init__(
         self,
-        refresh_rate: int = 1,
+        refresh_rate: float = 100,
         leave: bool = False,
-        theme: RichProgressBarTheme | None = None,
+        theme: RichProgressBarTheme = RichProgressBarTheme(),  # noqa: B008 - as in Lightning; nobody changes it
         console_kwargs: dict[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        if isinstance(refresh_rate, bool) or not isinstance(refresh_rate, (int, float)) or not refresh_rate >= 0:
+            raise MisconfigurationException(
+                f"refresh_rate must be a number of refreshes per second, 0 for no bar, got {refresh_rate!r}"
+            )
         self._refresh_rate = refresh_rate
         self._leave = leave
         self.theme = theme or RichProgressBarTheme()
         self._console_kwargs = console_kwargs
         self.progress: Progress | None = None
+        self._lines = LinePrinter()
         self._tasks: dict[str, TaskID] = {}
         if refresh_rate == 0:
             self.disable()
+        else:
+            self.interval = max(type(self).interval, 1 / refresh_rate)
 
     @property
-    def refresh_rate(self) -> int:
+    def refresh_rate(self) -> float:
         """As given."""
         return self._refresh_rate
 
@@ -67,6 +87,35 @@ class RichProgressBar(TimedProgressBar):
     def is_enabled(self) -> bool:
         """Whether anything is shown."""
         return super().is_enabled and self._refresh_rate > 0
+
+    def _task(self, kind: str) -> Task:
+        if self.progress is None or kind not in self._tasks:
+            raise TypeError(f"{type(self).__name__} has no {kind} bar now: it is made when its loop is first shown")
+        return self.progress.tasks[self.progress.task_ids.index(self._tasks[kind])]
+
+    @property
+    def train_progress_bar(self) -> Task:
+        """The task of the training, in rich's sense.
+
+        Raises:
+            TypeError: there is none, as for those below.
+        """
+        return self._task("train")
+
+    @property
+    def val_sanity_check_bar(self) -> Task:
+        """The task of the sanity check."""
+        return self._task("sanity")
+
+    @property
+    def val_progress_bar(self) -> Task:
+        """The task of the validation."""
+        return self._task("validate")
+
+    @property
+    def test_progress_bar(self) -> Task:
+        """The task of the test."""
+        return self._task("test")
 
     def configure_columns(self, trainer: Trainer) -> list[ProgressColumn]:
         """The columns between the ends of the bar; override it to add some.
@@ -87,14 +136,27 @@ class RichProgressBar(TimedProgressBar):
             TextColumn("{task.fields[metrics]}", style=theme.metrics or "none", markup=False),
         ]
 
+    def _console(self) -> Console:
+        return get_console() if self._console_kwargs is None else Console(**self._console_kwargs)
+
+    def _is_live(self) -> bool:
+        console = self._console()
+        return console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
+
     def _start_display(self) -> None:
-        console = get_console() if self._console_kwargs is None else Console(**self._console_kwargs)
+        console = self._console()
         self._tasks = {}
+        if not self._live:
+            self._lines = LinePrinter(console.file)
+            return
         # No refresh thread: one that draws while nothing changed takes time from the training.
         self.progress = Progress(*self.configure_columns(self._trainer), console=console, auto_refresh=False)
         self.progress.start()
 
     def _draw(self, meter: Meter, metrics: dict[str, Any], *, final: bool) -> None:
+        if not self._live:
+            self._lines.print(meter, metrics, final=final)
+            return
         assert self.progress is not None
         known = math.isfinite(meter.total)
         fields: dict[str, Any] = {
@@ -137,4 +199,4 @@ class RichProgressBar(TimedProgressBar):
 
     def __getstate__(self) -> dict[str, Any]:
         # Console and Progress hold locks, which cannot go to another process.
-        return {**self.__dict__, "progress": None, "_tasks": {}, "_shown": False}
+        return {**self.__dict__, "progress": None, "_tasks": {}, "_lines": LinePrinter(), "_shown": False}

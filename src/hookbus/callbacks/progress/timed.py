@@ -1,7 +1,7 @@
 """``TimedProgressBar``: a bar that follows the loops at the cost of one look at the clock per batch.
 
 Per batch it stores the batch's number and compares the time. Only when a refresh is due, at most ten times a second and
-never more than a fiftieth of the run's time, are metrics read and the display drawn. A display that fails is switched
+never more than a hundredth of the run's time, are metrics read and the display drawn. A display that fails is switched
 off with one warning: the run goes on.
 """
 
@@ -12,70 +12,29 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
+from hookbus.bus.guard import undisturbed
 from hookbus.callbacks.progress.base import ProgressBar
+from hookbus.callbacks.progress.meter import Meter
 from hookbus.hookspecs.types import STEP_OUTPUT, LightningModule, Trainer
 from hookbus.markers import hookimpl
 
-_SHARE_OF_TIME = 1 / 50
-
-
-@dataclass
-class Meter:
-    """How far one loop is.
-
-    Attributes:
-        kind: train, sanity, validate, test or predict.
-        description: what stands before the bar.
-        total: batches to come in all; inf if unknown.
-        started: clock reading when it began.
-        first: batches that were done already then (a resumed epoch).
-        done: batches done.
-    """
-
-    kind: str
-    description: str
-    total: float
-    started: float
-    first: int = 0
-    done: int = 0
-    now: float = 0.0
-
-    @property
-    def elapsed(self) -> float:
-        """Seconds since the loop began."""
-        return max(self.now - self.started, 0.0)
-
-    @property
-    def rate(self) -> float | None:
-        """Batches per second since the loop began; None before the first one."""
-        done = self.done - self.first
-        return done / self.elapsed if done > 0 and self.elapsed > 0 else None
-
-    @property
-    def remaining(self) -> float | None:
-        """Seconds until the loop ends at this rate; None if unknown."""
-        if self.rate is None or not math.isfinite(self.total):
-            return None
-        return max(self.total - self.done, 0.0) / self.rate
-
-    @property
-    def count(self) -> str:
-        """``done/total``, or ``done`` alone where the total is unknown."""
-        return f"{self.done}/{self.total:.0f}" if math.isfinite(self.total) else f"{self.done}"
+_SHARE_OF_TIME = 1 / 100
 
 
 class TimedProgressBar(ProgressBar):
     """Follows training and evaluation; subclasses draw.
 
     A subclass defines ``_start_display``, ``_draw`` and ``_stop_display``. ``interval`` is the shortest time between
-    two refreshes, ``epoch_interval`` between two at ends of epochs (where it is the shorter one), in seconds.
+    two refreshes, in seconds; where nothing can be redrawn (``_is_live``), what is drawn stays as a line of a log, and
+    ``line_interval`` is the shortest time between two of them. Ends of epochs may follow each other faster, by a second.
     """
 
+    disturbs_nothing: ClassVar[bool] = True  # what a subclass may draw by chance, it does in a refresh: see _safely
+
     interval = 0.1
-    epoch_interval = 0.1
+    line_interval = 30.0
 
     #: The bar that is on display: a trainer inside another trainer's hook stays silent.
     _on_display: weakref.ref[TimedProgressBar] | None = None
@@ -88,11 +47,17 @@ class TimedProgressBar(ProgressBar):
         self._eval: Meter | None = None
         self._train_done = self._eval_done = 0
         self._shown = False
+        self._live = True
+        self._failed = False
 
     # --- what subclasses draw -----------------------------------------------------------------------------------------
 
     def _start_display(self) -> None:
         """Begin; called before the first ``_draw``, and again after a ``_stop_display``."""
+
+    def _is_live(self) -> bool:
+        """Whether what is drawn can be redrawn: False for files; asked before the display begins."""
+        return True
 
     def _draw(self, meter: Meter, metrics: dict[str, Any], *, final: bool) -> None:
         """Show ``meter``; ``final`` at the end of its loop."""
@@ -103,6 +68,13 @@ class TimedProgressBar(ProgressBar):
 
     def _stop_display(self) -> None:
         """End; what is shown stays."""
+
+    def setup(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        """Remember the trainer; on other ranks be silent. A display that failed in an earlier run is tried again."""
+        if self._failed:
+            self._failed = False
+            self.enable()
+        super().setup(trainer, pl_module, stage)
 
     # --- refreshing ---------------------------------------------------------------------------------------------------
 
@@ -134,15 +106,18 @@ class TimedProgressBar(ProgressBar):
         other = TimedProgressBar._on_display() if TimedProgressBar._on_display else None
         if self._shown or self.is_disabled or (other is not None and other is not self):
             return
-        self._shown = True
+        self._shown, self._live = True, self._is_live()
         TimedProgressBar._on_display = weakref.ref(self)
         now = self._clock()
-        self._due, self._epoch_due = now + self._first_delay(), now
+        self._due, self._epoch_due = now + (0.0 if self._live else self.line_interval), now
         self._safely(self._start_display)
 
-    def _first_delay(self) -> float:
-        """Seconds until the first refresh."""
-        return 0.0
+    @property
+    def _pauses(self) -> tuple[float, float]:
+        """Seconds between two refreshes, and between two at ends of epochs, at least."""
+        if self._live:
+            return self.interval, self.interval
+        return self.line_interval, min(1.0, self.line_interval)
 
     def _refresh(self, trainer: Trainer, pl_module: LightningModule, *, final: bool = False) -> None:
         meter = self._eval or self._train
@@ -154,9 +129,10 @@ class TimedProgressBar(ProgressBar):
         if self.is_enabled:
             now = self._clock()
             pause = (now - began) / _SHARE_OF_TIME
-            self._due = now + max(self.interval, pause)
-            if final or self.epoch_interval >= self.interval:
-                self._epoch_due = now + max(self.epoch_interval, pause)
+            within, between = self._pauses
+            self._due = now + max(within, pause)
+            if final or self._live:
+                self._epoch_due = now + max(between, pause)
 
     def _draw_with_metrics(self, meter: Meter, trainer: Trainer, pl_module: LightningModule, final: bool) -> None:
         self._draw(meter, self.get_metrics(trainer, pl_module), final=final)
@@ -164,9 +140,11 @@ class TimedProgressBar(ProgressBar):
     def _safely(self, draw: Callable[..., None], *args: Any) -> None:
         """Draw; an error ends the display, not the run."""
         try:
-            draw(*args)
+            with undisturbed():
+                draw(*args)
         except Exception as error:  # noqa: BLE001  # whatever it is, a display must not end a training
             if self._enabled:
+                self._failed = True
                 warnings.warn(
                     f"{type(self).__name__} failed and is off for the rest of the run: {type(error).__name__}: {error}",
                     stacklevel=2,
@@ -200,9 +178,9 @@ class TimedProgressBar(ProgressBar):
     ) -> None:
         """Count, and refresh if it is due."""
         self._train_done = batch_idx + 1
+        if self._train is None and self._shown:  # an epoch resumed in its middle has no on_train_epoch_start
+            self._begin_epoch(trainer, batch_idx + 1)
         if self._clock() >= self._due:
-            if self._train is None:  # an epoch resumed in its middle has no on_train_epoch_start
-                self._begin_epoch(trainer, batch_idx + 1)
             self._refresh(trainer, pl_module)
 
     @hookimpl(trylast=True)
@@ -361,26 +339,3 @@ class TimedProgressBar(ProgressBar):
         self.stop()
         self._train = self._eval = None
         self.reset_dataloader_idx_tracker()
-
-
-def clock_time(seconds: float | None) -> str:
-    """``h:mm:ss``, or ``-:--:--`` for None."""
-    if seconds is None:
-        return "-:--:--"
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}"
-
-
-def speed_text(rate: float | None) -> str:
-    """``12.3 it/s``, or ``2.50 s/it`` where a batch takes longer than a second; empty for None."""
-    if rate is None:
-        return ""
-    return f"{rate:.1f} it/s" if rate >= 1 else f"{1 / rate:.2f} s/it"
-
-
-def metric_text(value: Any, number_format: str = ".4g") -> str:
-    """A metric as text; tensors that a ``get_metrics`` of a user's bar returns are read here."""
-    item = getattr(value, "item", None)
-    number = item() if callable(item) else value
-    return format(number, number_format) if isinstance(number, float) else str(number)

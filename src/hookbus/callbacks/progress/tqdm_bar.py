@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import io
 import math
 import sys
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
-from hookbus.callbacks.progress.timed import Meter, TimedProgressBar, metric_text
+from rich import get_console
+
+from hookbus.callbacks.progress.lines import LinePrinter, metric_text
+from hookbus.callbacks.progress.meter import Meter
+from hookbus.callbacks.progress.timed import TimedProgressBar
 from hookbus.errors import MisconfigurationException, MissingExtraError
 from hookbus.hookspecs.types import LightningModule, Trainer
 
 
 class TQDMProgressBar(TimedProgressBar):
-    """A bar for the epoch, and one for an evaluation while that runs.
+    """A bar for the epoch, and one for an evaluation while that runs; in a log file, a line now and then.
 
     The bars are made by ``init_train_tqdm`` and its like, which a subclass may override to change them; a notebook gets
     tqdm's own kind of bars. They need the package tqdm: ``pip install "hookbus[tqdm]"``.
@@ -57,6 +62,7 @@ class TQDMProgressBar(TimedProgressBar):
         self._bars: dict[str, Any] = {}  # by kind of loop; closed ones until the next of their kind
         self._open_kinds: set[str] = set()
         self._epoch: str | None = None
+        self._lines = LinePrinter()
         if refresh_rate == 0:
             self.disable()
 
@@ -133,7 +139,7 @@ class TQDMProgressBar(TimedProgressBar):
             position=2 * self._process_position + below,
             leave=leave,
             dynamic_ncols=True,
-            file=sys.stdout,
+            file=sys.stdout if self._live else io.StringIO(),
             bar_format=self.BAR_FORMAT,
             **options,
         )
@@ -143,20 +149,28 @@ class TQDMProgressBar(TimedProgressBar):
     def _draw(self, meter: Meter, metrics: dict[str, Any], *, final: bool) -> None:
         if meter.kind not in self._open_kinds:
             name = {"validate": "validation"}.get(meter.kind, meter.kind)
-            self._bars[meter.kind] = getattr(self, f"init_{name}_tqdm")()
+            self._bars[meter.kind] = _begun(getattr(self, f"init_{name}_tqdm")(), meter)
             self._open_kinds.add(meter.kind)
         bar = self._bars[meter.kind]
         total = meter.total if math.isfinite(meter.total) else None
         if meter.kind == "train" and self._epoch != meter.description:
             self._epoch = meter.description
             bar.reset(total)
-            bar.initial = meter.first  # batches done before a resumed epoch began do not count for the speed
+            _begun(
+                bar, meter
+            ).initial = meter.first  # batches done before a resumed epoch began do not count for the speed
         bar.total, bar.n = total, meter.done
         bar.set_description(meter.description.rstrip(), refresh=False)
         if metrics and meter.kind == "train":
             texts = {name: metric_text(value) for name, value in metrics.items()}
             bar.set_postfix(texts, refresh=False)
-        bar.refresh()
+        if self._live:
+            bar.refresh()
+        elif self._lines.is_due(meter, final=final):
+            self._lines.write(str(bar))
+
+    def _is_live(self) -> bool:
+        return sys.stdout.isatty() or get_console().is_jupyter
 
     def _end_meter(self, meter: Meter) -> None:
         self._close(meter.kind)
@@ -165,6 +179,7 @@ class TQDMProgressBar(TimedProgressBar):
         for kind in list(self._open_kinds):
             self._close(kind)
         self._epoch = None
+        self._lines.forget()
 
     def _close(self, kind: str) -> None:
         if kind in self._open_kinds:
@@ -188,3 +203,10 @@ class TQDMProgressBar(TimedProgressBar):
     def __getstate__(self) -> dict[str, Any]:
         # Bars hold locks and files, which cannot go to another process.
         return {**self.__dict__, "_bars": {}, "_open_kinds": set(), "_shown": False}
+
+
+def _begun(bar: Any, meter: Meter) -> Any:
+    """The bar, with the loop's beginning as its own: it is made, or begins anew, when it is first drawn."""
+    if hasattr(bar, "start_t"):  # a disabled one has no clock
+        bar.start_t -= meter.elapsed
+    return bar
