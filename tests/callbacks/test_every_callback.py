@@ -285,6 +285,28 @@ def test_a_resumed_run_is_the_uninterrupted_one(name: str, step: int, tmp_path: 
 
 
 @pytest.mark.parametrize(
+    "names",
+    [
+        ("BackboneFinetuning", "ModelPruning"),
+        ("ModelPruning", "StochasticWeightAveraging"),
+        ("StochasticWeightAveraging", "ModelPruning"),
+        ("StochasticWeightAveraging", "BackboneFinetuning"),
+        ("EMAWeightAveraging", "BaseFinetuning"),
+    ],
+)
+def test_pairs_that_change_the_same_weights_are_resumed_too(names: tuple[str, str], tmp_path: Path) -> None:
+    first, second = ([MAKERS[name](tmp_path) for name in names] for _ in range(2))
+    path = tmp_path / "cut.ckpt"
+    saver = SaveAndFail(7, path)
+    saver.on_train_batch_start = lambda *args: None  # type: ignore[method-assign]
+    whole = fit(tmp_path, *first, saver).lightning_module
+    torch.manual_seed(99)
+    resumed = Net()
+    fit(tmp_path, *second, module=resumed, ckpt_path=path)
+    assert differing(whole, resumed) == []
+
+
+@pytest.mark.parametrize(
     "name",
     [
         *("BatchSizeFinder", "EarlyStopping", "LearningRateFinder", "ModelCheckpoint", "ModelPruning"),

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.callbacks.batch_b import HOOKBUS, RECORDED, agree, observed, resumed_and_not, run, same_weights
+from tests.callbacks.batch_b import HOOKBUS, RECORDED, SaveAt, agree, observed, resumed_and_not, run, same_weights
 from tests.callbacks.data.scenarios_batch_b import data, net, weights
 from torch import nn
 from torch.utils.data import DataLoader
@@ -239,6 +239,24 @@ def test_parameters_that_pruning_replaces_while_training_are_averaged_on(tmp_pat
     assert ema._average_model is not None
     assert int(ema._average_model.n_averaged) == 12
     assert torch.equal(ema._average_model.module.state_dict()["head.weight"], weights["head.weight"])
+
+
+@pytest.mark.parametrize("pruning_first", [False, True])
+def test_an_average_of_pruned_weights_is_saved_without_masks_and_resumed(pruning_first: bool, tmp_path: Path) -> None:
+    def callbacks() -> list[Any]:
+        both = [EMAWeightAveraging(decay=0.5), ModelPruning("l1_unstructured", amount=0.3)]
+        return both[::-1] if pruning_first else both
+
+    path = tmp_path / "cut.ckpt"
+    run(net(HOOKBUS), *callbacks(), SaveAt(1, path), folder=tmp_path, max_epochs=2)
+    plain = ["backbone.0.bias", "backbone.0.weight", "head.bias", "head.weight"]
+    saved = torch.load(path, weights_only=True)
+    assert sorted(saved["state_dict"]) == sorted(saved["current_model_state"]) == plain
+    model, ema = net(HOOKBUS), callbacks()
+    trainer = run(model, *ema, folder=tmp_path, max_epochs=3, ckpt_path=path)
+    assert trainer.global_step == 12
+    assert sorted(model.state_dict()) == plain
+    assert [int(one._average_model.n_averaged) for one in ema if isinstance(one, EMAWeightAveraging)] == [12]
 
 
 @pytest.mark.parametrize("weights_only", [False, True])

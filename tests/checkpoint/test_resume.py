@@ -343,3 +343,65 @@ def test_control_saves_after_the_batch(tmp_path: Path) -> None:
     resumed = train(plan, ckpt_path=path, folder=tmp_path)
     assert resumed.module.seen == straight.module.seen[2:]
     assert not difference(resumed.result, straight.result)
+
+
+# --- objects that accumulate ----------------------------------------------------------------------------------------------
+
+
+class Values(torch.nn.Module):
+    """A metric as those of torchmetrics are: the mean of all that it was given, one by one in a list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reset()
+
+    def update(self, value: torch.Tensor) -> None:
+        self.values.append(value.detach())
+        self.total += value.detach()
+        self._update_count += 1
+
+    def compute(self) -> torch.Tensor:
+        return torch.stack(self.values).mean() + self.total
+
+    def reset(self) -> None:
+        self.values: list[torch.Tensor] = []
+        self.total = torch.zeros(())
+        self._update_count = 0
+
+    @property
+    def metric_state(self) -> dict[str, Any]:
+        return {"values": self.values, "total": self.total}
+
+
+@pytest.mark.parametrize("moment", ["on_train_batch_end", "on_validation_batch_end", "on_validation_epoch_end"])
+def test_metric_objects(moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Updated with each batch, logged at the end of an epoch."""
+    make, train_step, val_step = Net.__init__, Net.training_step, Net.validation_step
+
+    def init(self: Net, plan: Plan) -> None:
+        make(self, plan)
+        self.of_training, self.of_validation = Values(), Values()
+
+    def training_step(self: Net, batch: torch.Tensor, batch_idx: int) -> Any:
+        self.of_training.update(batch[:, 1].mean())
+        return train_step(self, batch, batch_idx)
+
+    def validation_step(self: Net, batch: torch.Tensor, batch_idx: int) -> None:
+        self.of_validation.update(batch[:, 1].mean())
+        val_step(self, batch, batch_idx)
+
+    monkeypatch.setattr(Net, "__init__", init)
+    monkeypatch.setattr(Net, "training_step", training_step)
+    monkeypatch.setattr(Net, "validation_step", validation_step)
+    epoch_end = Net.on_train_epoch_end
+
+    def on_train_epoch_end(self: Net) -> None:
+        epoch_end(self)
+        self.log("of_training", self.of_training)
+
+    monkeypatch.setattr(Net, "on_train_epoch_end", on_train_epoch_end)
+    monkeypatch.setattr(
+        Net, "on_validation_epoch_end", lambda self: self.log("of_validation", self.of_validation), raising=False
+    )
+    plan = Plan(epochs=2, batches=4, val_interval=2)
+    assert resumed_equals_straight(plan, moment, 1, tmp_path) is not None

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from tests.checkpoint.runs import Tiny, data, fit, saved, trainer
 
 import hookbus
@@ -201,7 +200,6 @@ def test_what_is_kept_is_the_same_in_the_background(save_last: Any, tmp_path: Pa
     found = []
     for in_background in (False, True):
         folder = tmp_path / str(in_background)
-        torch.manual_seed(1)
         saver = ModelCheckpoint(folder, "{epoch}", monitor="val_loss", mode="max", save_top_k=2, save_last=save_last)
         made = trainer(folder, saver, async_checkpoints=in_background, max_epochs=4)
         made.fit(Tiny(), data(), data())

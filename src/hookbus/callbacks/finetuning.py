@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
 from collections.abc import Callable, Generator, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -12,6 +13,7 @@ from torch.optim import Optimizer
 
 from hookbus.callback import Callback
 from hookbus.callbacks.made_optimizers import optimizers_in
+from hookbus.callbacks.weight_mirror import other_name
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
@@ -219,8 +221,9 @@ class BaseFinetuning(Callback):
     def _restore(self, pl_module: Any, optimizers: list[Any]) -> None:
         """Set groups and freezing to what they were."""
         parameters = dict(pl_module.named_parameters())
+        own = {name: name if name in parameters else other_name(name) for name in self._saved_names()}
         for index, groups in self._internal_optimizer_metadata.items():
-            missing = sorted({name for group in groups for name in group["params"]} - parameters.keys())
+            missing = sorted(n for group in groups for n in group["params"] if own[n] not in parameters)
             if missing or index >= len(optimizers):
                 raise MisconfigurationException(
                     f"the checkpoint has {len(self._internal_optimizer_metadata)} optimizer(s) with parameters that are not "
@@ -229,15 +232,20 @@ class BaseFinetuning(Callback):
             optimizer = optimizers[index]
             optimizer.param_groups.clear()
             for group in groups:
-                optimizer.add_param_group({**group, "params": [parameters[name] for name in group["params"]]})
+                optimizer.add_param_group({**group, "params": [parameters[own[name]] for name in group["params"]]})
         if self._frozen:
-            frozen = set(self._frozen["parameters"])
+            frozen = {own[name] for name in self._frozen["parameters"]}
             for name, parameter in parameters.items():
                 parameter.requires_grad = name not in frozen
             frozen = set(self._frozen["batch_norms"])
             for name, module in pl_module.named_modules():
                 if isinstance(module, _BatchNorm):
                     module.track_running_stats = name not in frozen
+
+    def _saved_names(self) -> set[str]:
+        """Of parameters; while a module is pruned they end in ``_orig``, and before that they do not."""
+        groups = itertools.chain.from_iterable(self._internal_optimizer_metadata.values())
+        return {name for group in groups for name in group["params"]} | set(self._frozen.get("parameters", ()))
 
     # -- state ---------------------------------------------------------------------------------------------------------
 
@@ -399,5 +407,8 @@ def _extend_schedules(trainer: Any) -> None:
         factors: Any = getattr(scheduler, "lr_lambdas", None)
         for group in groups[len(bases) :] if isinstance(bases, list) else ():
             bases.append(group.setdefault("initial_lr", group["lr"]))
+        rates = [group["swa_lr"] for group in groups if "swa_lr" in group]  # SWALR's
+        for group in groups if rates else ():
+            group.setdefault("swa_lr", rates[0])
         for _ in groups[len(factors) :] if isinstance(factors, list) else ():
             factors.append(factors[0])

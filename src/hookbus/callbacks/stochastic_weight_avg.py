@@ -13,7 +13,7 @@ from torch.optim.swa_utils import SWALR, AveragedModel
 from hookbus.callback import Callback
 from hookbus.callbacks.batch_norm import update_batch_norm
 from hookbus.callbacks.made_optimizers import optimizers_in
-from hookbus.callbacks.weight_mirror import weights_only
+from hookbus.callbacks.weight_mirror import names_of, take_values, weights_only
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
@@ -119,8 +119,7 @@ class StochasticWeightAveraging(Callback):
         self._latest_update_epoch = state.get("latest_update_epoch", -1)
         if state.get("n_averaged"):
             self._average = self._averaged_model(pl_module)
-            saved = state["average_model_state"]
-            self._average.module.load_state_dict({name: saved[name] for name in self._average.module.state_dict()})
+            take_values(self._average.module, state["average_model_state"])
             self._average.n_averaged.fill_(state["n_averaged"])
         if state.get("scheduler_state") is not None:
             self._use_scheduler(trainer, state["scheduler_state"])
@@ -136,6 +135,7 @@ class StochasticWeightAveraging(Callback):
             self._use_scheduler(trainer)
         if self._average is None:
             self._average = self._averaged_model(pl_module)
+        self._follow_structure(pl_module)
         self._average.update_parameters(pl_module)
         self._latest_update_epoch = epoch
 
@@ -143,10 +143,19 @@ class StochasticWeightAveraging(Callback):
         """Let the average be the module's weights, if there is one."""
         if self._average is None or not self.n_averaged:
             return
+        self._follow_structure(pl_module)
         with torch.no_grad():
             for average, own in zip(self._average.module.parameters(), pl_module.parameters(), strict=True):
                 own.copy_(average)
         update_batch_norm(trainer)
+
+    def _follow_structure(self, pl_module: pl.LightningModule) -> None:
+        """Give the average the tensors that the module has now: pruning replaces parameters by others while it trains."""
+        before = self._average
+        if before is not None and names_of(before.module) != names_of(pl_module):
+            self._average = self._averaged_model(pl_module)
+            take_values(self._average.module, before.module.state_dict())
+            self._average.n_averaged.copy_(before.n_averaged)
 
     def _averaged_model(self, pl_module: pl.LightningModule) -> AveragedModel:
         device = torch.device(self._device or pl_module.device)

@@ -12,7 +12,8 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from hookbus.callback import Callback
 from hookbus.callbacks.batch_norm import update_batch_norm
-from hookbus.callbacks.weight_mirror import plain_name, weights_only
+from hookbus.callbacks.pruned_tensors import made_permanent
+from hookbus.callbacks.weight_mirror import names_of, take_values, weights_only
 from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl
 
@@ -165,17 +166,11 @@ class WeightAveraging(Callback):
     def _follow_structure(self, pl_module: pl.LightningModule) -> None:
         """Give the average the tensors that the module has now: pruning replaces parameters by others while it trains."""
         assert self._average_model is not None
-        before, now = (list(_names(module)) for module in (self._average_model.module, pl_module))
-        if before == now:
-            return
-        values = self._average_model.module.state_dict()
-        average, number = self._make_average(pl_module), self._average_model.n_averaged
-        names = average.module.state_dict()
-        average.module.load_state_dict(
-            {name: values.get(name, values.get(plain_name(name), value)) for name, value in names.items()}
-        )
-        average.n_averaged.copy_(number)
-        self._average_model = average
+        before = self._average_model
+        if names_of(before.module) != names_of(pl_module):
+            self._average_model = self._make_average(pl_module)
+            take_values(self._average_model.module, before.module.state_dict())
+            self._average_model.n_averaged.copy_(before.n_averaged)
 
     def _make_average(self, pl_module: pl.LightningModule) -> AveragedModel:
         device = self._device or pl_module.device
@@ -206,11 +201,14 @@ class WeightAveraging(Callback):
     def _take_up(self, pl_module: pl.LightningModule, saved: dict[str, Any]) -> None:
         """Go on with a saved average."""
         assert self._average_model is not None
-        self._swap(pl_module)
-        try:
-            pl_module.load_state_dict(saved["average"], strict=pl_module.strict_loading)
-        finally:
+        if any(name not in saved["average"] for name in names_of(self._average_model.module) if name.endswith("_mask")):
+            take_values(self._average_model.module, saved["average"])  # the module is pruned, the file is plain
+        else:
             self._swap(pl_module)
+            try:
+                pl_module.load_state_dict(saved["average"], strict=pl_module.strict_loading)
+            finally:
+                self._swap(pl_module)
         self._average_model.n_averaged.copy_(saved["n_averaged"])
 
     # -- checkpoints ---------------------------------------------------------------------------------------------------
@@ -223,6 +221,8 @@ class WeightAveraging(Callback):
             return
         assert self._average_model is not None
         own, other = checkpoint["state_dict"], self._other_state(pl_module)
+        if not any(name.endswith("_mask") for name in own):  # ModelPruning has taken its masks away
+            other = made_permanent(other)
         average, trained = (own, other) if self._swapped else (other, own)
         checkpoint["state_dict"], checkpoint["current_model_state"] = average, trained
         checkpoint["averaging_state"] = {"n_averaged": self._average_model.n_averaged}
@@ -314,12 +314,6 @@ class EMAWeightAveraging(WeightAveraging):
             return late and self.update_every_n_steps > 0 and step_idx % self.update_every_n_steps == 0
         start = self.update_starting_at_epoch
         return epoch_idx is not None and start is not None and epoch_idx >= start
-
-
-def _names(module: nn.Module) -> Iterator[str]:
-    """Of its parameters and buffers."""
-    for name, _ in itertools.chain(module.named_parameters(), module.named_buffers()):
-        yield name
 
 
 def _copied(value: Any) -> Any:

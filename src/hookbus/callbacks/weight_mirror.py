@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
+from typing import Any
+
 from torch import nn
 
 
@@ -31,6 +35,17 @@ def _bare(module: nn.Module, made: dict[int, nn.Module]) -> nn.Module:
     return made[id(module)]
 
 
-def plain_name(name: str) -> str:
+def other_name(name: str) -> str:
     """The other name of a parameter that ``torch.nn.utils.prune`` has in its hands: ``weight`` and ``weight_orig``."""
     return name.removesuffix("_orig") if name.endswith("_orig") else f"{name}_orig"
+
+
+def names_of(module: nn.Module) -> list[str]:
+    """The names of its parameters and buffers, in the order in which averages are made of them."""
+    return [name for name, _ in itertools.chain(module.named_parameters(), module.named_buffers())]
+
+
+def take_values(module: nn.Module, values: Mapping[str, Any]) -> None:
+    """Set the module's tensors to those of the same names, with or without pruning; others stay."""
+    own = module.state_dict()
+    module.load_state_dict({name: values.get(name, values.get(other_name(name), own[name])) for name in own})

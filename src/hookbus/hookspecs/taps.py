@@ -14,8 +14,8 @@ happened where:
     recompute                       whether activation checkpointing runs this forward again
     rank, device, dtype, amp_scale  where, in which type, and the loss scale of mixed precision
 
-Tensors in an event are live: an in-place operation that follows changes them, so clone what is kept. Implementations
-run without gradients and return None, unless they are marked ``edits=True``.
+Tensors in an event share memory with the network's: an in-place operation that follows changes them, so clone what is kept.
+They are detached, and implementations return None; those marked ``edits=True`` get them in the autograd graph, and answer.
 """
 
 from __future__ import annotations

@@ -12,13 +12,12 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
-import torch
+from torch import Tensor
 
 from hookbus.bus.dispatch import running_hook
 from hookbus.checkpoint import rng
 from hookbus.checkpoint.cursor import Cursor, is_warm, leaves_of, set_streams, streams, warm_up
 from hookbus.engine.device import move_to
-from hookbus.engine.nested import map_leaves
 from hookbus.trainer.data import batches, length
 from hookbus.trainer.metric_series import is_metric_object
 
@@ -215,7 +214,7 @@ class Place:
         self._before_validation = {
             "rng": rng.capture(),
             "seen": dict(self._trainer.fit_loop.val_loop._seen),
-            "metric_objects": map_leaves(self._metric_states(), torch.clone),
+            "metric_objects": _copied(self._metric_states()),
         }
 
     def validation_ends(self) -> None:
@@ -239,6 +238,15 @@ def _moved(state: dict[str, Any], by: int) -> dict[str, Any]:
 def _metric_state(metric: Any) -> dict[str, Any]:
     """What a metric has accumulated; torchmetrics leaves it out of ``state_dict`` unless told otherwise."""
     return {"state": dict(metric.metric_state), "updates": getattr(metric, "_update_count", None)}
+
+
+def _copied(state: Any) -> Any:
+    """A state that the metric, which changes its tensors and lists in place, cannot reach any more."""
+    if isinstance(state, Tensor):
+        return state.detach().clone()
+    if isinstance(state, dict):
+        return {key: _copied(value) for key, value in state.items()}
+    return [_copied(value) for value in state] if isinstance(state, list) else state
 
 
 def _set_metric_state(metric: Any, state: dict[str, Any], device: Any) -> None:

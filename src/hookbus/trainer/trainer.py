@@ -295,7 +295,8 @@ class Trainer(TrainerView):
         What is saved is the state at this moment. Saved from ``on_train_batch_end``, ``on_validation_end``,
         ``on_train_epoch_end`` or ``on_train_end``, or by ``control.save()``, a run resumes exactly; implementations of that
         hook which have not been called yet, such as the module's own, are not called again. Saved in the middle of a
-        batch, it resumes at the beginning of that batch.
+        validation, it resumes at the beginning of the validation. Saved in the middle of a batch, it resumes at the
+        beginning of that batch, or of its accumulation window if the batch may be in the gradients already.
 
         Args:
             filepath: the file, or a URL for fsspec; folders are made as needed.
