@@ -43,14 +43,7 @@ def default_directory(trainer: Any) -> str:
 
 def link(target: str, path: str) -> None:
     """Make ``path`` a symbolic link to ``target``, in one step; a copy where links are not permitted."""
-    beside = f"{path}.tmp"
-    if os.path.lexists(beside):
-        os.remove(beside)
-    try:
-        os.symlink(os.path.relpath(target, os.path.dirname(path)), beside)
-    except OSError:  # Windows asks for a privilege
-        shutil.copyfile(target, beside)
-    os.replace(beside, path)
+    store.link(target, path)
 
 
 def points_to(path: str, target: str) -> bool:

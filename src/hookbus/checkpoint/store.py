@@ -121,6 +121,18 @@ def clone(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> Non
     _to_disk(os.path.dirname(target))
 
 
+def link(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
+    """Let ``target`` be a symbolic link to a local file, in one step; a copy where links are not permitted."""
+    source, target = os.path.abspath(source), os.path.abspath(target)
+    beside = _beside(target)
+    _forget(beside)
+    try:
+        os.symlink(os.path.relpath(source, os.path.dirname(target)), beside)
+    except OSError:  # Windows asks for a privilege
+        shutil.copyfile(source, beside)
+    os.replace(beside, target)
+
+
 def exists(path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> bool:
     """Whether there is something under the name."""
     path = os.fspath(path)
