@@ -52,3 +52,20 @@ def test_import_names_are_lightnings(root: str) -> None:
 
 def test_state_keys_are_lightnings(tmp_path: Path) -> None:
     assert state_keys(hookbus.callbacks, str(tmp_path)) == DATA["state_keys"]
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("lightning.pytorch.callbacks.finetuning", "multiplicative"),
+        ("lightning.pytorch.callbacks.early_stopping", "EarlyStoppingReason"),
+        ("lightning.pytorch.callbacks.prediction_writer", "WriteInterval"),
+        ("lightning.pytorch.callbacks.progress.rich_progress", "RichProgressBarTheme"),
+        ("lightning.pytorch.callbacks.progress.tqdm_progress", "Tqdm"),
+        ("lightning.pytorch.callbacks.timer", "Interval"),
+        ("lightning.fabric.utilities.spike", "TrainingSpikeException"),
+    ],
+)
+def test_names_beside_the_callbacks_that_scripts_import_are_there(module: str, name: str) -> None:
+    home, own_name = served()[module][name]
+    assert callable(getattr(importlib.import_module(home), own_name))

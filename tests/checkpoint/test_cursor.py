@@ -316,6 +316,15 @@ def test_refuse_in_a_training(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         train(Plan(epochs=1), folder=tmp_path, resume_data="ignore")
 
 
+def test_a_state_cannot_go_back_to_a_batch_that_was_begun(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with_loader(monkeypatch, LOADERS["a stream with a state"])
+    path = tmp_path / "x.ckpt"
+    straight = train(Plan(epochs=1), saver(path, "on_before_optimizer_step", 2), folder=tmp_path / "run")
+    with pytest.warns(UserWarning, match=r"in the middle of a batch, .* 1 batch\(es\) .* are left out"):
+        resumed = train(Plan(epochs=1), ckpt_path=path, folder=tmp_path / "run")
+    assert resumed.module.seen == straight.module.seen[3:]
+
+
 def test_fewer_batches_than_then(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     path = tmp_path / "x.ckpt"
     train(Plan(epochs=1), saver(path, "on_train_batch_end", 3), folder=tmp_path)

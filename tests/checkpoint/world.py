@@ -292,7 +292,9 @@ def train(
     torch.manual_seed(plan.seed if ckpt_path is None else 999)  # a new process does not stand where the old one stood
     train_data, val_data = loaders(plan)
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*enough bins|.*num_workers|.*lr_scheduler.step|.*middle of a batch")
+        warnings.filterwarnings(
+            "ignore", message=".*enough bins|.*num_workers|.*lr_scheduler.step|.*is saved in the middle"
+        )
         trainer.fit(module, train_data, val_data, ckpt_path=ckpt_path)
     return Run(trainer, module, rows, counter)
 

@@ -28,10 +28,10 @@ class Net(hookbus.LightningModule):
 
 class Batches:
     def __len__(self):
-        return 1500
+        return 800
 
     def __iter__(self):
-        for _ in range(1500):
+        for _ in range(800):
             yield torch.ones(1, 2)
 
 
@@ -42,7 +42,7 @@ class Measures(hookbus.Callback):
     def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
         if batch_idx == 100:
             tracemalloc.start()
-        if batch_idx in (300, 1400):  # the buffers of logged tensors have been full and were emptied
+        if batch_idx in (250, 750):  # the buffers of logged tensors have been full and were emptied
             gc.collect()
             tensors = sum(1 for thing in gc.get_objects() if type(thing) is torch.Tensor)
             self.held[batch_idx] = (tensors, tracemalloc.get_traced_memory()[0])

@@ -269,3 +269,16 @@ def test_a_stop_is_kept_with_its_reason_and_honoured_after_the_batch():
     assert module.seen == [0, 1]
     assert run.should_stop
     assert run.control.history[-1].reason == "time is up"
+
+
+def test_all_participants_can_be_listed_while_a_run_goes_on():
+    seen = set()
+
+    class Looks:
+        @hookimpl
+        def on_train_start(self, trainer):
+            seen.update(trainer.bus.get_plugins())
+
+    looks, model = Looks(), Line()
+    trainer(looks).fit(model, data())
+    assert {looks, model} < seen

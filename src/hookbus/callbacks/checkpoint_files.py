@@ -1,4 +1,4 @@
-"""Where checkpoints go, how a link to the newest one is made, and which files may be removed."""
+"""Where checkpoints go, and which files may be removed."""
 
 from __future__ import annotations
 
@@ -39,11 +39,6 @@ def default_directory(trainer: Any) -> str:
     root = logger.save_dir if logger.save_dir is not None else trainer.default_root_dir
     version = logger.version if isinstance(logger.version, str) else f"version_{logger.version}"
     return os.path.join(root, str(logger.name), version, "checkpoints")
-
-
-def link(target: str, path: str) -> None:
-    """Make ``path`` a symbolic link to ``target``, in one step; a copy where links are not permitted."""
-    store.link(target, path)
 
 
 def points_to(path: str, target: str) -> bool:

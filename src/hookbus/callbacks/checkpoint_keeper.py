@@ -316,12 +316,12 @@ class CheckpointKeeper(Checkpoint):
 
     def _remove_checkpoint(self, trainer: pl.Trainer, filepath: str) -> None:
         if files.points_to(self.last_model_path, filepath):
-            files.link(self._last_checkpoint_saved, self.last_model_path)
+            trainer._writer.link(self._last_checkpoint_saved, self.last_model_path)
         files.remove(filepath)
 
     def _link_checkpoint(self, trainer: pl.Trainer, filepath: str, linkpath: str) -> None:
         if trainer.is_global_zero:
-            trainer._writer.afterwards(lambda: files.link(filepath, linkpath))
+            trainer._writer.afterwards(lambda: trainer._writer.link(filepath, linkpath))
         self._files.add(linkpath)
         trainer.strategy.barrier()
 

@@ -102,6 +102,10 @@ class WeightAveraging(Callback):
             self._latest_update_step, self._latest_update_epoch = trainer.global_step, trainer.current_epoch - 1
         self._latest_step_seen = trainer.global_step
 
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Look whether other callbacks have brought back a structure that the module had when it was saved."""
+        self._follow_structure(pl_module)
+
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Look whether the module has other tensors since the last epoch."""
         self._follow_structure(pl_module)

@@ -131,6 +131,7 @@ def link(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None
     except OSError:  # Windows asks for a privilege
         shutil.copyfile(source, beside)
     os.replace(beside, target)
+    _to_disk(os.path.dirname(target))
 
 
 def exists(path: str | os.PathLike[str], storage_options: dict[str, Any] | None = None) -> bool:

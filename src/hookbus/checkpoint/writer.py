@@ -48,6 +48,10 @@ class Writer:
         """Call ``action`` once the files that were saved so far are in place; at once if they are. Not if one failed."""
         action()
 
+    def link(self, source: str, target: str) -> None:
+        """Let a second name point to a file that is in place, by a symbolic link."""
+        store.link(source, target)
+
     def is_writing(self, path: str) -> bool:
         """Whether a file of this name is being written and not in place yet."""
         return False

@@ -131,7 +131,7 @@ class Precision:
         return optimizer.step(both, **kwargs)
 
     def steps_plainly(self, optimizer: Optimizer) -> bool:
-        """Whether nothing is scaled, and :meth:`run_optimizer_step` runs closure, ``after_closure`` and ``optimizer.step()``, each once."""
+        """Whether the loss is not scaled, and a step is the closure, ``after_closure`` and ``optimizer.step()``, each once."""
         kind = type(self)
         as_here = kind.run_optimizer_step is Precision.run_optimizer_step and kind.scale is Precision.scale
         return as_here and _evaluates_once(optimizer)

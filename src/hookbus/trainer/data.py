@@ -20,7 +20,7 @@ from hookbus.trainer.combined import CombinedLoader, is_loader, leaves
 PREFIXES = ("train", "val", "test", "predict")
 
 
-@dataclass
+@dataclass(eq=False)  # a plugin: itself and no other, and hashable
 class PassedLoaders:
     """Loaders that were passed to an entry point; they take the place of the data module's.
 

@@ -382,6 +382,51 @@ def _is_lightning(library: Library) -> bool:
     return not library.Trainer.__module__.startswith("hookbus")
 
 
+# -- several callbacks at work on the same weights -----------------------------------------------------------------------
+
+
+def combined(library: Library, folder: Path) -> dict[str, Any]:
+    """The weights and rates that several callbacks together lead to."""
+    made: dict[str, Callable[[], list[Any]]] = {
+        "swa, monitor": lambda: [_swa(library), library.callbacks.LearningRateMonitor()],
+        "finetuning, monitor": lambda: [_backbone(library), library.callbacks.LearningRateMonitor("epoch")],
+        "finetuning, swa": lambda: [_backbone(library), _swa(library, swa_epoch_start=3)],
+        "pruning, finetuning": lambda: [_pruning(library), _backbone(library)],
+        "two prunings": lambda: [_pruning(library), _pruning(library, parameter_names=["bias"])],
+        "accumulation, ema": lambda: [
+            library.callbacks.GradientAccumulationScheduler({0: 2, 2: 1}),
+            library.callbacks.EMAWeightAveraging(decay=0.5, update_every_n_steps=2),
+        ],
+        "stopping, swa": lambda: [_swa(library), library.callbacks.EarlyStopping("loss", patience=1, mode="max")],
+    }
+    found = {}
+    for name, make in made.items():
+        model, logger = net(library), library.logger()
+        trainer = library.trainer(folder, callbacks=make(), max_epochs=4, logger=logger)
+        with quietly():
+            trainer.fit(model)
+        found[name] = {
+            "weights": weights(model),
+            "rates": model.rates,
+            "logged": [[step, row] for step, row in logger.rows if any(key.startswith("lr-") for key in row)],
+            "step": trainer.global_step,
+        }
+    return found
+
+
+def _swa(library: Library, swa_epoch_start: int = 2) -> Any:
+    return library.callbacks.StochasticWeightAveraging(0.02, swa_epoch_start, annealing_epochs=2)
+
+
+def _backbone(library: Library) -> Any:
+    return library.callbacks.BackboneFinetuning(1, lambda_func=lambda epoch: 1.5)
+
+
+def _pruning(library: Library, **arguments: Any) -> Any:
+    options = {"amount": 0.3, "use_lottery_ticket_hypothesis": False, "parameter_names": ["weight"], **arguments}
+    return library.callbacks.ModelPruning("l1_unstructured", **options)
+
+
 SCENARIOS: dict[str, Callable[[Library, Path], dict[str, Any]]] = {
     function.__name__: function
     for function in (
@@ -393,5 +438,6 @@ SCENARIOS: dict[str, Callable[[Library, Path], dict[str, Any]]] = {
         weight_averaging,
         finetuning,
         pruning,
+        combined,
     )
 }
