@@ -10,7 +10,7 @@ from tests.callbacks.batch_b import HOOKBUS, RECORDED, agree, observed, resumed_
 from tests.callbacks.data.scenarios_batch_b import data, net, weights
 from torch.utils.data import DataLoader
 
-from hookbus.callbacks import Callback, StochasticWeightAveraging
+from hookbus.callbacks import Callback, ModelPruning, StochasticWeightAveraging
 from hookbus.errors import MisconfigurationException
 
 
@@ -169,3 +169,17 @@ def test_a_module_that_keeps_losses_and_locks_is_averaged(tmp_path: Path) -> Non
     swa = StochasticWeightAveraging(0.05, swa_epoch_start=2)
     run(net(HOOKBUS, training_step=training_step), swa, folder=tmp_path, max_epochs=3)
     assert (len(kept), swa.n_averaged) == (12, 2)
+
+
+def test_parameters_that_pruning_replaces_while_training_are_averaged_by_name(tmp_path: Path) -> None:
+    """Pruning weights alone moves them behind the biases."""
+    start, swa = Weights(), StochasticWeightAveraging(0.05, swa_epoch_start=2)
+    pruning = ModelPruning(
+        "l1_unstructured", parameter_names=["weight"], amount=0.3, use_lottery_ticket_hypothesis=False
+    )
+    model = net(HOOKBUS)
+    run(model, start, pruning, swa, folder=tmp_path, max_epochs=4)
+    names = {"backbone.0.weight": "backbone.0.weight_orig", "head.weight": "head.weight_orig"}
+    for name, values in weights(model).items():
+        rows = torch.tensor([row[names.get(name, name)] for row in start.rows[1:]])
+        assert torch.allclose(torch.tensor(values), rows.mean(0), atol=1e-6), name

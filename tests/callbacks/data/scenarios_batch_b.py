@@ -397,7 +397,6 @@ def combined(library: Library, folder: Path) -> dict[str, Any]:
             library.callbacks.GradientAccumulationScheduler({0: 2, 2: 1}),
             library.callbacks.EMAWeightAveraging(decay=0.5, update_every_n_steps=2),
         ],
-        "stopping, swa": lambda: [_swa(library), library.callbacks.EarlyStopping("loss", patience=1, mode="max")],
     }
     found = {}
     for name, make in made.items():
