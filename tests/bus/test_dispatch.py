@@ -8,6 +8,7 @@ import weakref
 import pytest
 
 from hookbus.bus import Bus, blame
+from hookbus.bus.dispatch import running_call
 from hookbus.markers import hookimpl, hookspec
 
 PATHS = ["hook", "fire", "monitored"]
@@ -303,3 +304,29 @@ def test_wrappers_that_never_yield_are_named_with_their_place():
     bus = make_bus({"w": plugin(no_yield, wrapper=True)})
     with pytest.raises(RuntimeError, match=r"wrap_controller at 'no_yield' .*test_dispatch.py:\d+ did not yield"):
         bus.fire.x(1, [])
+
+
+def test_a_part_of_a_hook_calls_the_named_plugins_in_their_order():
+    class P:
+        @hookimpl
+        def x(self, value, log):
+            log.append((self, value))
+
+    plugins = {name: P() for name in ("a", "b", "c")}
+    bus, log = make_bus(plugins), []
+    bus.part("x", ["c", "a", "gone"])("value", log)
+    assert log == [(plugins["a"], "value"), (plugins["c"], "value")]
+
+
+def test_who_is_running_and_with_what():
+    class Looks:
+        @hookimpl
+        def x(self, log):
+            log.append(running_call())
+
+    bus, log = make_bus({"looks": Looks()}), []
+    assert running_call() is None
+    bus.fire.x("value", log)
+    (running,) = log
+    assert (running.hook, running.plugin) == ("x", "looks")
+    assert running.arguments == {"value": "value", "log": log}

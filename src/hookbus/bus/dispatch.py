@@ -230,6 +230,34 @@ def running_hook() -> str | None:
     return None
 
 
+@dataclass(frozen=True)
+class RunningCall:
+    """A call of a hook that is not over, seen from inside one of its implementations.
+
+    Attributes:
+        hook: the hook's name.
+        plugin: whose implementation is running.
+        arguments: what the hook was called with, by name.
+    """
+
+    hook: str
+    plugin: str
+    arguments: dict[str, Any]
+
+
+def running_call() -> RunningCall | None:
+    """The call from inside whose implementation this is called, innermost; None outside of any."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame is not None:
+        code = frame.f_code
+        if code.co_filename[:9] == "<hookbus ":
+            plugin, _ = _comment(linecache.getline(code.co_filename, frame.f_lineno))
+            arguments = {name: frame.f_locals[name] for name in code.co_varnames[: code.co_argcount]}
+            return RunningCall(code.co_name, plugin, arguments)
+        frame = frame.f_back
+    return None
+
+
 def blame(error: BaseException) -> tuple[str, str] | None:
     """The hook and the plugin out of whose implementation ``error`` came, innermost; None if it came from none.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import pluggy
@@ -161,6 +161,13 @@ class Hook(pluggy.HookCaller):
         """Take one implementation out."""
         self._hookimpls.remove(hookimpl)
         self.changed()
+
+    def part(self, names: Collection[str]) -> Callable[..., Any]:
+        """A function that calls this hook with those implementations only that belong to the named plugins."""
+        assert self._shape is not None
+        function = dispatch.stable_function(self._shape, tuple(self._defaults.values()), lambda: None)
+        dispatch.compile_calls(function, self._shape, [call for call, entry in self.calls() if entry.name in names])
+        return function
 
     def sole_function(self) -> Callable[..., Any] | None:
         """The one function that a call runs; None if there are more, or none, or somebody watches the calls."""

@@ -183,7 +183,6 @@ class ModelCheckpoint(CheckpointKeeper):
         """What was logged up to here is of earlier epochs."""
         self._value.begin_epoch(trainer, self.monitor)
 
-    @hookimpl(trylast=True)
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: STEP_OUTPUT, batch: Any, batch_idx: int
     ) -> None:
@@ -209,7 +208,6 @@ class ModelCheckpoint(CheckpointKeeper):
                 self._warn_once(trainer, "stale", staleness(self, self.monitor, value, trainer))
             self._save(trainer, ranked=False)
 
-    @hookimpl(trylast=True)
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Save if a save was put off until now, or if saves by epoch happen here."""
         if trainer.state.fn != "fit" or trainer.sanity_checking:

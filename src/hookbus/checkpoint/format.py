@@ -8,7 +8,8 @@
     callbacks                       the plugins' states, by state_key
     optimizer_states, lr_schedulers, MixedPrecision
     hyper_parameters, hparams_name  and datamodule_…
-    hookbus                         format_version and what stands in RUN_KEYS
+    hookbus                         format_version, versions, progress, plugins, settings; and for resuming filters, control,
+                                    decisions of callbacks, and for each rank its place in the run
 
 Nothing here needs torch.
 """

@@ -156,6 +156,7 @@ class FitLoop(FitLoopView):
         set_epoch(loaders.loaders[0], progress.epoch)
         metrics.start("train")
         if progress.mid_epoch:
+            self.place.finish_hook()
             if progress.batch_done < progress.batch:
                 self.epoch.finish_batch()
         else:

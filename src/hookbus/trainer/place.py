@@ -20,6 +20,7 @@ from hookbus.checkpoint.cursor import Cursor, is_warm, leaves_of, set_streams, s
 from hookbus.engine.device import move_to
 from hookbus.trainer.data import batches, length
 from hookbus.trainer.metric_series import is_metric_object
+from hookbus.trainer.unfinished import finish_hook, unfinished_hook
 
 if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
@@ -56,6 +57,7 @@ class Place:
         self._loading: dict[str, Any] | None = None
         self._frozen: dict[str, Any] | None = None
         self._before_validation: dict[str, Any] | None = None
+        self._unfinished: dict[str, Any] | None = None
 
     # -- saved ---------------------------------------------------------------------------------------------------------
 
@@ -74,6 +76,7 @@ class Place:
             "metrics": trainer._metrics.state_dict({id(found): name for name, found in self._metric_objects().items()}),
             "metric_objects": self._metric_states() if before is None else before["metric_objects"],
             "gradients": self._open_gradients(),
+            "unfinished": unfinished_hook(trainer),
         }
 
     def freeze(self) -> None:
@@ -181,7 +184,7 @@ class Place:
             if name in gradients:
                 parameter.grad = gradients[name].to(parameter.device)
         trainer.fit_loop.val_loop._seen.update(saved["val_batches_seen"])
-        self._iteration = data["iteration"]
+        self._iteration, self._unfinished = data["iteration"], saved.get("unfinished")
         if self._iteration is not None and data["num_batches"] != trainer.num_training_batches:
             warnings.warn(
                 f"the checkpoint was saved inside an epoch of {data['num_batches']} batches, and now there are "
@@ -194,6 +197,12 @@ class Place:
                 if one:
                     warm_up(leaf)
         rng.restore(saved["rng"])
+
+    def finish_hook(self) -> None:
+        """Do what the module still had to do in the hook in which the checkpoint was saved."""
+        unfinished, self._unfinished = self._unfinished, None
+        if unfinished is not None:
+            finish_hook(self._trainer, unfinished)
 
     # -- while training --------------------------------------------------------------------------------------------------
 

@@ -293,8 +293,8 @@ class Trainer(TrainerView):
         """Write a checkpoint, which is whole or absent whatever happens meanwhile.
 
         What is saved is the state at this moment. Saved from ``on_train_batch_end``, ``on_validation_end``,
-        ``on_train_epoch_end`` or ``on_train_end``, or by ``control.save()``, a run resumes exactly; implementations of that
-        hook which have not been called yet, such as the module's own, are not called again. Saved in the middle of a
+        ``on_train_epoch_end`` or ``on_train_end``, or by ``control.save()``, a run resumes exactly: what the module still had
+        to do in the first two of these is done first. Callbacks that come later in the hook are not called again. Saved in the middle of a
         validation, it resumes at the beginning of the validation. Saved in the middle of a batch, it resumes at the
         beginning of that batch, or of its accumulation window if the batch may be in the gradients already.
 

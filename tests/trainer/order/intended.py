@@ -17,11 +17,8 @@ _EMPTY_EPOCH = "a run that goes on after a whole epoch begins the next one, with
 _UNSEEN = (
     "a run that goes on inside an epoch goes on with the batches it has not seen, and not with the first ones again"
 )
+_UNFINISHED = "what the module still had to do in the hook in which the checkpoint was saved is done first"
 _LOGGED = "what had been logged before the checkpoint is known after it"
-
-_AFTER_MODULE = (
-    "a ModelCheckpoint saves after the module's own hook of that moment, so that a run resumed from the file has what it did"
-)
 
 #: Reasons by the name of the scenario.
 REASONS = {
@@ -41,16 +38,7 @@ REASONS = {
     "manual_with_clipping_is_refused": _REFUSED,
     "manual_with_accumulation_is_refused": _REFUSED,
     "early_stopping_at_the_end_of_training_epochs": "EarlyStopping asks for the stop only when min_epochs permits it",
-    "checkpoint_of_everything": f"last.ckpt is the newest state, also where the monitored value is worse; {_AFTER_MODULE}",
-    "checkpoint_at_the_end_of_training_epochs": _AFTER_MODULE,
-    "checkpoint_every_second_epoch": _AFTER_MODULE,
-    "checkpoint_every_second_step_accumulating": _AFTER_MODULE,
-    "checkpoint_every_step": _AFTER_MODULE,
-    "checkpoint_on_exception": _AFTER_MODULE,
-    "checkpoint_then_test_of_the_best": _AFTER_MODULE,
-    "checkpoint_without_monitor": _AFTER_MODULE,
-    "checkpoint_without_validation": _AFTER_MODULE,
-    "early_stopping_and_checkpoint": _AFTER_MODULE,
+    "checkpoint_of_everything": "last.ckpt is the newest state, also where the monitored value is worse than before",
     "stop_iteration_in_training_step": _STOP_ITERATION,
     "stop_iteration_in_validation_step": _STOP_ITERATION,
     "stop_iteration_in_callback": _STOP_ITERATION,
@@ -73,11 +61,12 @@ REASONS = {
     "resume_where_validation_was_due": f"{_NOT_LOST}; {_UNSEEN}",
     "resume_saved_in_validation_start": _NOT_LOST,
     "resume_saved_in_train_batch_end_with_logger": f"the values of the batch that was saved are logged; {_UNSEEN}",
-    "resume_saved_in_train_batch_end": _UNSEEN,
-    "resume_saved_in_train_batch_end_plain": _UNSEEN,
-    "resume_saved_in_train_batch_end_of_the_second_epoch": _UNSEEN,
-    "resume_saved_in_validation_end_inside_an_epoch": _UNSEEN,
-    "resume_saved_in_validation_end_with_logger": _UNSEEN,
+    "resume_saved_in_validation_end": _UNFINISHED,
+    "resume_saved_in_train_batch_end": f"{_UNSEEN}; {_UNFINISHED}",
+    "resume_saved_in_train_batch_end_plain": f"{_UNSEEN}; {_UNFINISHED}",
+    "resume_saved_in_train_batch_end_of_the_second_epoch": f"{_UNSEEN}; {_UNFINISHED}",
+    "resume_saved_in_validation_end_inside_an_epoch": f"{_UNSEEN}; {_UNFINISHED}",
+    "resume_saved_in_validation_end_with_logger": f"{_UNSEEN}; {_UNFINISHED}",
     "resume_saved_in_train_epoch_end_by_steps": _UNSEEN,
     "resume_saved_on_an_error": _UNSEEN,
     "resume_inside_a_window": _UNSEEN,
