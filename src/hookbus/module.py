@@ -10,6 +10,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
+from torch._compile import _disable_dynamo
 from torch.optim import Optimizer
 
 from hookbus.bus.dispatch import running_hook
@@ -23,6 +24,8 @@ from hookbus.reload import class_only, constructor_arguments, hparams_from_file,
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+_is_traced = torch.compiler.is_dynamo_compiling
 
 
 class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHooks, torch.nn.Module):
@@ -170,6 +173,12 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
             TypeError: the name is no string.
             ValueError: the value is of another kind, or has more than one element.
         """
+        if _is_traced():
+            _log_apart(
+                self, name, value, prog_bar, logger, on_step, on_epoch, reduce_fx, enable_graph, sync_dist, sync_dist_group,
+                add_dataloader_idx, batch_size, metric_attribute, rank_zero_only,
+            )  # fmt: skip
+            return
         trainer = self._trainer
         if trainer is None:
             warnings.warn(
@@ -520,3 +529,10 @@ def _agreed(name: str, own: Any, asked: Any) -> Any:
 
 
 Module = LightningModule
+
+
+# In a compiled step the compiler would look into the logging, find that numbers change, and start anew: called apart, it
+# breaks the graph once and is left alone.
+@_disable_dynamo
+def _log_apart(module: LightningModule, *arguments: Any) -> None:
+    LightningModule.log(module, *arguments)

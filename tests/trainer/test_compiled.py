@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -95,7 +97,10 @@ def fresh():
 def test_steps_do_not_compile_anew(compiled):
     wanted, calls = fit(Net(), 2)[:2]
     backend = Counts()
-    metrics, heard, graphs = fit(compiled(Net(), backend), 2, backend)
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        metrics, heard, graphs = fit(compiled(Net(), backend), 2, backend)
+    assert not [warning for warning in said if "Dynamo" in str(warning.message)]
     assert metrics == pytest.approx(wanted, abs=1e-6)
     assert heard == calls == 2 * 6 * 6
     assert graphs[0] == graphs[1]  # 12 steps and 12 validations compile what 6 and 6 do

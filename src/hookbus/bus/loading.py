@@ -17,6 +17,7 @@ from hookbus.bus.config import PluginSelection
 from hookbus.bus.discovery import UnknownPluginError, short_name
 from hookbus.bus.plan import Planned, plan
 from hookbus.bus.unpack import NotAPluginError, object_name, plugins_in
+from hookbus.dialects.callback import is_callback
 from hookbus.hookspecs import nearest
 
 if TYPE_CHECKING:
@@ -206,7 +207,8 @@ def _register(bus: Bus, objects: Sequence[object], status: PluginStatus, notices
             if id(plugin) in present:
                 notices.append(f"plugin {status} offers what is registered as {present[id(plugin)]!r} already")
                 continue
-            given = bus.register(plugin, name, owner="plugin", source=f"{status.source} {status}")
+            owner = "callback" if is_callback(plugin) else "plugin"  # a Trainer puts it into its list of callbacks
+            given = bus.register(plugin, name, owner=owner, source=f"{status.source} {status}")
             if given is not None:
                 done.append(given)
     except BaseException:

@@ -127,14 +127,16 @@ class EvaluationLoop:
             loaders, limits = self.loaders, self._limits()
         hooks["epoch_start"](trainer, module)
         for index, loader in enumerate(loaders.loaders):
-            trainer._dataloader_idx = index
             set_epoch(loader, trainer.progress.epoch)
-            self._run_batches(loader, limits[index], index)
+            trainer._dataloader_idx = index
+            try:
+                self._run_batches(loader, limits[index], index)
+            finally:
+                trainer._dataloader_idx = None  # what is logged between and after the loaders belongs to none of them
             if trainer._several_loaders:
                 metrics.finish_batches(index)
         metrics.finish_batches()
         hooks["epoch_end"](trainer, module)
-        trainer._dataloader_idx = None
         results = trainer._outlets.log_eval_end_metrics(len(loaders.loaders))
         trainer.progress.validated |= not trainer.sanity_checking
         hooks["end"](trainer, module)

@@ -185,7 +185,7 @@ def adopt_discovered(bus: Bus) -> list[Any]:
     """The discovered callbacks, which from now on stand in the list like any other, under their own names."""
     found = [r for r in map(bus.registration, bus.names()) if is_callback(r.plugin)]
     for registration in found:
-        registration.owner, registration.listed = "callback", True
+        registration.listed = True
     return [registration.plugin for registration in found]
 
 

@@ -110,10 +110,12 @@ class PredictionLoop:
         loaders = self.loaders or loaders  # somebody may have asked for them again, with other batches
         fire.on_predict_epoch_start(trainer, module)
         for index, loader in enumerate(loaders.loaders):
-            trainer._dataloader_idx = index
             samples = SampleIndices(loader)
-            self._run_batches(samples, loaders.num_batches[index], index)
-        trainer._dataloader_idx = None
+            trainer._dataloader_idx = index
+            try:
+                self._run_batches(samples, loaders.num_batches[index], index)
+            finally:
+                trainer._dataloader_idx = None
         fire.on_predict_epoch_end(trainer, module)
         fire.on_predict_end(trainer, module)
         for submodule, training in modes.items():
