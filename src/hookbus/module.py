@@ -189,7 +189,7 @@ class LightningModule(HyperparametersMixin, ModelHooks, DataHooks, CheckpointHoo
         if trainer.settings.barebones:
             trainer._warn_once("self.log() does nothing under Trainer(barebones=True)")
             return
-        hook = running_hook() or trainer._hook_in_autograd()
+        hook = running_hook(1) or trainer._hook_in_autograd()  # this method is none
         if hook is None:
             raise MisconfigurationException(
                 f"self.log({name!r}, …) was called outside of any hook of a run, so there is no step or epoch it belongs to"

@@ -217,12 +217,15 @@ def _release(function: weakref.ref[types.FunctionType], names: Iterable[str], fi
             owner.__globals__.pop(name, None)
 
 
-def running_hook() -> str | None:
+def running_hook(skip: int = 0) -> str | None:
     """The name of the hook from inside whose implementation this is called, innermost; None outside of any.
 
     Found by walking up the stack to the nearest compiled frame, so that calling a hook need not note its name.
+
+    Args:
+        skip: callers of the caller that are known to be no hook.
     """
-    frame: types.FrameType | None = sys._getframe(1)
+    frame: types.FrameType | None = sys._getframe(1 + skip)
     while frame is not None:
         if frame.f_code.co_filename[:9] == "<hookbus ":  # a third faster than startswith, for each self.log
             return frame.f_code.co_name

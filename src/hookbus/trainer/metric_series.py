@@ -152,7 +152,14 @@ class NumberSeries(Series):
                 value = value.item()
             except RuntimeError:
                 value = self._single(value).item()
-        if type(value) is not float and isinstance(value, Tensor):
+        if type(value) is float and not isinstance(weight, Tensor):
+            self._last = value
+            if self._sums:
+                self._number = (self._number or 0.0) + value * weight
+                self._weight += weight
+            elif self.options.on_epoch:
+                self._add_number(value)
+        elif isinstance(value, Tensor):
             if value.requires_grad:
                 value = value.detach()
             row = self._filled
@@ -167,15 +174,9 @@ class NumberSeries(Series):
                 self._filled = row + 1
                 self._weights.append(weight)
         elif isinstance(value, (float, int, numbers.Real)):
-            if isinstance(weight, Tensor):
-                self.add(torch.as_tensor(float(value), device=weight.device), weight)
-                return
-            self._last = value = float(value)
-            if self._sums:
-                self._number = (self._number or 0.0) + value * weight
-                self._weight += weight
-            elif self.options.on_epoch:
-                self._add_number(value)
+            number = float(value)
+            self.add(torch.as_tensor(number, device=weight.device) if isinstance(weight, Tensor) else number, weight)
+            return
         else:
             raise ValueError(self._refusal(value))
         self.logged = self.fresh = True

@@ -294,9 +294,9 @@ class Trainer(TrainerView):
 
         What is saved is the state at this moment. Saved from ``on_train_batch_end``, ``on_validation_end``,
         ``on_train_epoch_end`` or ``on_train_end``, or by ``control.save()``, a run resumes exactly: what the module still had
-        to do in the first two of these is done first. Callbacks that come later in the hook are not called again. Saved in the middle of a
-        validation, it resumes at the beginning of the validation. Saved in the middle of a batch, it resumes at the
-        beginning of that batch, or of its accumulation window if the batch may be in the gradients already.
+        to do in the first two of these is done first. Callbacks that come later in the hook are not called again. Saved
+        in the middle of a validation, it resumes at the beginning of the validation. Saved in the middle of a batch, it
+        resumes at the beginning of that batch, or of its accumulation window if the batch may be in the gradients already.
 
         Args:
             filepath: the file, or a URL for fsspec; folders are made as needed.
