@@ -10,7 +10,7 @@ import torch
 
 import hookbus
 from hookbus.errors import MisconfigurationException
-from hookbus.hparams import AttributeDict
+from hookbus.hparams import AttributeDict, merged
 
 
 class Base(hookbus.LightningModule):
@@ -200,3 +200,18 @@ def test_data_modules_have_them_too() -> None:
             self.save_hyperparameters(ignore="b")
 
     assert Data().hparams == {"a": 1}
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(1, 2), (1, 1.0), (1, True), (torch.ones(2), torch.zeros(2))],
+    ids=["value", "float", "bool", "tensor"],
+)
+def test_module_and_data_module_may_not_differ(one, other):
+    with pytest.raises(RuntimeError, match=r"'a' of module and data module have the same name and different values"):
+        merged({"a": one, "b": 1}, {"a": other})
+
+
+def test_equal_hyper_parameters_are_one():
+    assert merged({"a": 1, "_class_path": "M"}, {"a": 1, "b": 2, "_class_path": "D"}) == {"a": 1, "b": 2}
+    assert len(merged({"a": torch.ones(2)}, {"a": torch.ones(2)})) == 1

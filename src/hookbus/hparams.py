@@ -187,3 +187,38 @@ def _arguments(obj: object, frame: types.FrameType) -> dict[str, Any]:
         keywords = code.co_varnames[len(names) + 1 + bool(code.co_flags & inspect.CO_VARARGS)]
         found.update(values.get(keywords, {}))
     return found
+
+
+class HyperparametersClashError(MisconfigurationException, RuntimeError):
+    """Module and data module have a hyper-parameter of the same name, with different values."""
+
+
+def merged(*owned: Mapping[str, Any]) -> dict[str, Any]:
+    """The hyper-parameters of module and data module as one, for loggers, who know no owners.
+
+    Raises:
+        HyperparametersClashError: one has different values; Lightning raises a RuntimeError.
+    """
+    together: dict[str, Any] = {}
+    for values in owned:
+        clashing = [
+            key
+            for key, value in values.items()
+            if key in together and key != "_class_path" and not _same(together[key], value)
+        ]
+        if clashing:
+            raise HyperparametersClashError(
+                f"the hyper-parameter(s) {', '.join(map(repr, clashing))} of module and data module have the same name and "
+                f"different values ({', '.join(f'{together[key]!r} and {values[key]!r}' for key in clashing)}), so loggers "
+                "cannot tell which is meant: rename one, or let one of them call save_hyperparameters(logger=False)"
+            )
+        together.update(values)
+    together.pop("_class_path", None)  # the command line's own
+    return together
+
+
+def _same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    equal = a == b
+    return bool(equal.all()) if hasattr(equal, "all") else bool(equal)

@@ -203,6 +203,7 @@ def hookimpl(
     For taps ``every``, ``at`` and ``once`` count optimiser steps (batches, in an evaluation), not calls.
 
     Raises:
+        TypeError: ``types`` has something that is no class.
         ValueError: ``every`` or ``at`` below 1, an unknown phase, or options that exclude each other.
 
     Example:
@@ -221,6 +222,10 @@ def hookimpl(
         raise ValueError("wrapper and hookwrapper are two forms of one thing: use wrapper=True alone")
     if tryfirst and trylast:
         raise ValueError("tryfirst and trylast exclude each other")
+    kinds = None if types is None else (types,) if isinstance(types, (type, str)) else tuple(types)
+    for kind in kinds or ():
+        if not isinstance(kind, type):
+            raise TypeError(f"types must be classes, such as torch.nn.Linear, got {kind!r} ({type(kind).__name__})")
     wanted = None if phases is None else frozenset([phases] if isinstance(phases, str) else phases)
     if wanted is not None and not wanted <= set(PHASES):
         raise ValueError(f"phases must be some of {', '.join(PHASES)}; got {phases!r}")
@@ -241,7 +246,7 @@ def hookimpl(
             "when": when,
             "rank_zero": rank_zero,
             "modules": None if modules is None else (modules,) if isinstance(modules, str) else tuple(modules),
-            "types": None if types is None else (types,) if isinstance(types, type) else tuple(types),
+            "types": kinds,
             "phases": wanted,
             "edits": edits,
         }

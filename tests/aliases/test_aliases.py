@@ -172,6 +172,8 @@ assert lightning.__path__ == []
         ("from lightning.pytorch.callbacks import Foo", "no 'Foo' in it. It offers: BackboneFinetuning, "),
         ("from lightning.pytorch.utilities.types import FOO", "It offers: EVAL_DATALOADERS, "),
         ("from lightning.fabric import Fabric", "hookbus has no Fabric"),
+        ("import lightning.pytorch.cli", "start it with `hookbus run SCRIPT`"),
+        ("from lightning.pytorch.profilers import SimpleProfiler", 'profiler="simple"|"advanced"|"pytorch"'),
         ("import lightning.foo.bar", "hookbus serves 'lightning', but no 'foo' in it"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 
 from hookbus.bus import Bus, DuplicateStateKeyError, RegistrationError, UnknownHookError
 from hookbus.callback import Callback
+from hookbus.errors import MisconfigurationException
 from hookbus.markers import hookimpl, hookspec
 
 
@@ -860,3 +861,9 @@ def test_warnings_are_not_raised_by_an_ordinary_plugin():
         bus = catalogue()
         bus.register(Count())
         bus.register(types.ModuleType("empty"))
+
+
+@pytest.mark.parametrize("junk", [5, {}, object(), Callback], ids=["number", "dict", "object", "class"])
+def test_an_object_that_implements_nothing_is_no_plugin(junk):
+    with pytest.raises(MisconfigurationException, match=r"plugins=\[…\] has .*, which implements no hook; expected"):
+        Bus.load([junk])

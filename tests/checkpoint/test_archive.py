@@ -55,6 +55,19 @@ def test_every_cut_is_found(path: Path) -> None:
             archive.check(path)
 
 
+@pytest.mark.parametrize("sealed", [True, False])
+@pytest.mark.parametrize("number", [1, 100_000])
+def test_bytes_behind_the_end_are_called_so(number: int, sealed: bool, path: Path, tmp_path: Path) -> None:
+    if not sealed:
+        path = tmp_path / "x.pt"
+        torch.save({"a": torch.zeros(10)}, path)
+    size = path.stat().st_size
+    with path.open("ab") as opened:
+        opened.write(b"\0" * number)
+    with pytest.raises(DamagedCheckpointError, match=f"{number} bytes follow its end; the first {size} bytes"):
+        archive.check(path)
+
+
 def test_flipped_contents_of_a_file_of_torch_are_found(tmp_path: Path) -> None:
     path = tmp_path / "x.pt"
     torch.save({"a": torch.zeros(1000)}, path)

@@ -223,3 +223,42 @@ def test_versions_and_order_are_compared(tmp_path: Path) -> None:
     assert f"version torch: 1.0 then, {torch.__version__} now" in told.changes
     assert "plugin order: Told, A, B then, Told, B, A now" in told.changes
     assert any(change.startswith("plugin A: ") and "A 0.0.1, unspecified then" in change for change in told.changes)
+
+
+class Holder(Tiny):
+    """Remembers what it was made with."""
+
+    def __init__(self, act: Any = None, rate: float = 0.1) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+class Local:
+    """What its name does not lead to, as of a class within a function."""
+
+    __qualname__ = "somewhere.<locals>.Local"
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("value", [lambda x: x, Local(), {"deep": [1, Local()]}], ids=["lambda", "local", "nested"])
+def test_a_hyper_parameter_that_cannot_be_pickled_is_left_out(value: Any, background: bool, tmp_path: Path) -> None:
+    saver, module = ModelCheckpoint(tmp_path, "x", every_n_train_steps=1), Holder(value)
+    with pytest.warns(UserWarning, match="'act' of Holder is not saved in checkpoints") as caught:
+        fit(tmp_path, saver, module=module, async_checkpoints=background)
+    assert sum("'act'" in str(warning.message) for warning in caught) == 1
+    assert module.hparams.act is value
+    assert read(tmp_path / "x.ckpt")["hyper_parameters"] == {"rate": 0.1}
+    assert Holder.load_from_checkpoint(tmp_path / "x.ckpt").hparams == {"act": None, "rate": 0.1}
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_what_a_hook_adds_must_be_picklable(background: bool, tmp_path: Path) -> None:
+    class Adds(Callback):
+        def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+            if trainer.global_step > 1:
+                checkpoint["own"] = {"ways": [1, lambda: 0]}
+
+    saver = ModelCheckpoint(tmp_path, "x", every_n_train_steps=1)
+    with pytest.raises(TypeError, match=r"checkpoint\['own'\]\['ways'\]\[1\] is a .*function that cannot be pickled"):
+        fit(tmp_path, Adds(), saver, async_checkpoints=background)
+    assert read(tmp_path / "x.ckpt")["global_step"] == 1

@@ -15,7 +15,7 @@ import numpy
 import pytest
 import torch
 
-from hookbus.checkpoint.plain import alike, unfit, versions
+from hookbus.checkpoint.plain import alike, unfit, unpicklable, versions
 from hookbus.checkpoint.reading import content_of
 
 
@@ -115,3 +115,13 @@ def test_files_of_other_versions_of_a_library(value: Any, now: str, then: str, t
         for name, data in (("data.pkl", content), ("byteorder", b"little"), ("version", b"3\n")):
             archive.writestr(f"archive/{name}", data)
     assert repr(content_of(tmp_path / "x.ckpt")["value"]) == repr(value)
+
+
+def test_what_cannot_be_pickled_is_found_where_it_is() -> None:
+    loop: list[object] = [torch.ones(2), {"a": 1}]
+    loop.append(loop)
+    assert unpicklable(loop) is None
+    loop.append({"b": (0, lambda: 0)})
+    found = unpicklable(loop, "[0]")
+    assert found is not None
+    assert found[0] == "[0][3]['b'][1]"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import pickle
 import subprocess
@@ -146,6 +147,33 @@ def test_classes_are_named_with_the_line_that_allows_them(path: Path) -> None:
     assert f"{Own.__module__}.Own at checkpoint['own']" in text
     assert f"torch.serialization.add_safe_globals([collections.deque, {Own.__module__}.Own])" in text
     assert isinstance(read(path, weights_only=False)["own"], Own)
+
+
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        (torch.relu, "torch._C._VariableFunctionsClass.relu at checkpoint['extra']"),
+        (torch.nn.functional.relu, "torch.nn.functional.relu at"),
+        (len, "len at"),
+        (functools.partial(torch.relu), "functools.partial at"),
+    ],
+    ids=["method of a class", "function", "builtin", "partial"],
+)
+def test_functions_are_not_to_be_allowed(value: Any, named: str, path: Path) -> None:
+    torch.save({**STATE, "extra": value}, path)
+    with pytest.raises(UnsafeCheckpointError) as caught:
+        read(path)
+    text = str(caught.value)
+    assert named in text
+    assert "weights_only=False; in the next one, save the name" in text
+    assert "getattr" not in text
+    assert "add_safe_globals" not in text
+
+
+def test_a_hyper_parameter_is_named_where_it_is_needed(path: Path) -> None:
+    torch.save({**STATE, "hyper_parameters": {"act": torch.relu}}, path)
+    with pytest.raises(UnsafeCheckpointError, match=r"relu at .* \(the hyper-parameter 'act'\)"):
+        content_of(path, hyper_parameters=True)
 
 
 def test_what_was_allowed_is_made(path: Path) -> None:

@@ -111,8 +111,33 @@ def test_an_optimizer_of_another_kind(tmp_path: Path) -> None:
             return torch.optim.SGD([self.layer.weight], lr=0.1)
 
     path = saved(tmp_path)
-    with pytest.raises(MisconfigurationException, match="state of optimizer 0 does not fit the SGD"):
+    with pytest.raises(MisconfigurationException, match=r"optimizer 0 \(saved by SGD\) does not fit the SGD"):
         fit(tmp_path, module=Frozen(), ckpt_path=path, max_epochs=2)
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["own file", "file of Lightning"])
+def test_an_optimizer_of_another_class_is_refused_before_training(known: bool, tmp_path: Path) -> None:
+    class Adaptive(Tiny):
+        def configure_optimizers(self) -> Any:
+            return torch.optim.Adam(self.parameters())
+
+    class Momentum(Tiny):
+        def configure_optimizers(self) -> Any:
+            return torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
+
+        def on_fit_start(self) -> None:
+            raise AssertionError("it has begun")
+
+    path = saved(tmp_path, module=Adaptive())
+    if not known:
+        content = torch.load(path, weights_only=False)
+        del content["hookbus"]["optimizers"]
+        torch.save(content, path)
+    by = r" \(saved by Adam\)" if known else ""
+    with pytest.raises(
+        MisconfigurationException, match=f"optimizer 0{by} does not fit the SGD .*lacks .*'momentum'.*betas"
+    ):
+        fit(tmp_path, module=Momentum(), ckpt_path=path, max_epochs=2)
 
 
 @pytest.mark.parametrize(

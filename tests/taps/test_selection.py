@@ -1,6 +1,7 @@
 """Selections say which steps are due, and refuse what has no meaning."""
 
 import pytest
+from torch import nn
 
 from hookbus import hookimpl
 from hookbus.taps import Moment, Selection
@@ -67,3 +68,27 @@ def test_marks_become_selections():
 def test_what_has_no_meaning_is_refused(options, message):
     with pytest.raises(ValueError, match=message):
         schedule(**options)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"types": "Linear"}, r"types must be classes, such as torch.nn.Linear, got 'Linear' \(str\)"),
+        ({"types": [nn.Linear, "ReLU"]}, r"got 'ReLU' \(str\)"),
+        ({"types": nn.Linear | nn.ReLU}, r"types must be classes.*\(UnionType\)"),
+        ({"modules": 3}, r"modules must be names, patterns, .*, got 3 \(int\)$"),
+        ({"modules": ["head", nn.Linear]}, r"got <class .*Linear'> \(type\); classes go to types"),
+        ({"where": "head"}, "where must be a function of name and module, got 'head'"),
+        ({"every": "2"}, r"every must be given as int, got '2'"),
+        ({"at": [1, 2.5]}, r"at must be given as int, got 2.5"),
+        ({"ranks": "first"}, r"ranks must be given as int, got 'first'"),
+    ],
+)
+def test_another_type_is_refused(options, message):
+    with pytest.raises(TypeError, match=message):
+        schedule(**options)
+
+
+def test_a_mark_takes_classes_only():
+    with pytest.raises(TypeError, match=r"types must be classes, such as torch\.nn\.Linear, got 'Linear'"):
+        hookimpl(types="Linear")

@@ -1,6 +1,7 @@
 """A tap is a plugin like any other: it can be listed, closed, passed to a trainer, and told what its errors do."""
 
 import copy
+import functools
 import warnings
 
 import pytest
@@ -9,7 +10,7 @@ from tests.taps.networks import Net, Training, hooks_on, loader, trainer
 
 import hookbus
 from hookbus import tapping
-from hookbus.taps import Tap, TapWarning
+from hookbus.taps import SelectionError, Tap, TapWarning
 
 X = torch.ones(2, 4)
 
@@ -78,9 +79,35 @@ def test_what_has_no_meaning_is_refused(options, message):
         Tap("head", print, **options)
 
 
-def test_options_that_do_not_exist_are_refused():
-    with pytest.raises(TypeError, match="evry"):
-        Tap("head", print, evry=3)
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"evry": 3}, "tap has no argument 'evry'; did you mean 'every'"),
+        ({"kind": "forward"}, "tap has no argument 'kind'; did you mean 'kinds'"),
+        ({"types": "Linear"}, "types must be classes, such as torch.nn.Linear, got 'Linear'"),
+    ],
+)
+def test_options_that_do_not_exist_are_refused(options, message):
+    with pytest.raises(TypeError, match=message):
+        Tap("head", print, **options)
+
+
+def test_a_handler_that_cannot_be_called_is_refused():
+    with pytest.raises(TypeError, match="handler must be a function of one event, got 3"):
+        Tap("head", 3)
+
+
+def test_the_handler_is_what_messages_name():
+    def look(event): ...
+
+    place = f"{__file__}:{look.__code__.co_firstlineno}"
+    with tapping(Net()) as taps:
+        for policy in ("raise", "warn"):
+            with taps.tap("head", look, on_error=policy):
+                assert [row.location for row in taps.bus.order("on_module_forward")] == [place]
+        with pytest.raises(SelectionError) as caught:
+            taps.tap("haed", functools.partial(look))
+    assert place in str(caught.value)
 
 
 def test_leaving_the_block_closes_it():

@@ -37,6 +37,40 @@ def numbers(count, **options):
     return DataLoader(TensorDataset(torch.arange(count).float()), **options)
 
 
+class Noting(hookbus.LightningModule):
+    """Notes the numbers of which its batches consist."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.seen = torch.nn.Linear(1, 1), []
+
+    def training_step(self, batch, batch_idx):
+        self.seen += batch.tolist()
+        return self.layer(batch.float().unsqueeze(1)).mean()
+
+    def train_dataloader(self):
+        return DataLoader(range(6), 6, shuffle=True)
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+
+@pytest.mark.parametrize(
+    ("every", "order"),  # as Lightning 2.6.6 gives it for this very module
+    [
+        (1, [0, 1, 4, 3, 2, 5, 5, 4, 3, 1, 0, 2, 0, 4, 2, 1, 5, 3]),
+        (2, [0, 1, 4, 3, 2, 5, 4, 2, 0, 5, 1, 3, 3, 5, 0, 2, 1, 4]),
+    ],
+)
+def test_reloaded_data_are_shuffled_in_lightnings_order(every, order):
+    quiet = dict.fromkeys(("logger", "enable_progress_bar", "enable_checkpointing", "enable_model_summary"), False)
+    run = hookbus.Trainer(max_epochs=3, reload_dataloaders_every_n_epochs=every, accelerator="cpu", **quiet)
+    model = Noting()
+    torch.manual_seed(1)
+    run.fit(model)
+    assert model.seen == order
+
+
 @pytest.mark.parametrize(
     ("limit", "used"),
     [(1.0, 10), (3, 3), (50, 10), (0.5, 5), (0.29, 2), (0.1, 1), (0, 0), (0.0, 0), (1, 1)],

@@ -345,6 +345,27 @@ def test_a_module_without_an_optimizer_is_refused():
         trainer().fit(Without(), data())
 
 
+@pytest.mark.parametrize("hook", ["training_step", "validation_step"])
+def test_a_step_that_wants_the_iterator_of_the_loader_is_refused(hook):
+    def step(self, dataloader_iter):
+        raise AssertionError("never called")
+
+    model = type("Fetching", (Module,), {hook: step})()
+    with pytest.raises(
+        MisconfigurationException, match=rf"Fetching\.{hook}\(\) takes dataloader_iter.*self, batch, batch_idx"
+    ):
+        trainer().fit(model, data())
+
+
+def test_misspelt_methods_of_the_module_are_named_when_it_is_trained():
+    class Slip(Module):
+        def on_train_epoch_strat(self):
+            raise AssertionError("never called")
+
+    with pytest.warns(HookNameWarning, match=r"Slip\.on_train_epoch_strat.*'on_train_epoch_start'"):
+        trainer().fit(Slip(), data())
+
+
 def test_something_that_is_no_module_is_refused():
     with pytest.raises(TypeError, match="must be a LightningModule, got Linear"):
         trainer().fit(torch.nn.Linear(1, 1), data())

@@ -318,8 +318,10 @@ def test_one_name_for_two_loaders_is_refused() -> None:
 
 
 def test_logging_without_a_loop_is_refused() -> None:
-    with pytest.raises(MisconfigurationException, match="no loop is running"):
+    with pytest.raises(MisconfigurationException, match="inside `training_step` was called while no training"):
         log(MetricStore(), "x", 1.0)
+    with pytest.raises(MisconfigurationException, match=r"inside `on_fit_start`.*allowed in .*training_step"):
+        log(MetricStore(), "x", 1.0, "on_fit_start")
 
 
 # --- metric objects -------------------------------------------------------------------------------------------------

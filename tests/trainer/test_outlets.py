@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from torch.utils.data import DataLoader
 
 import hookbus
+from hookbus.errors import MisconfigurationException
 from hookbus.loggers import Logger
 from hookbus.markers import hookimpl
 from hookbus.trainer.outlets import print_results
@@ -141,3 +143,50 @@ def test_results_are_printed_per_loader(capsys):
         "test, dataloader 2:",
         "  loss  1",
     ]
+
+
+def test_module_and_data_module_may_not_disagree_before_loggers(tmp_path):
+    class Data(hookbus.LightningDataModule):
+        def __init__(self, width):
+            super().__init__()
+            self.save_hyperparameters()
+
+        def train_dataloader(self):
+            return DataLoader(torch.ones(2))
+
+    def fit(logger):
+        hookbus.Trainer(
+            max_epochs=1,
+            logger=logger,
+            enable_progress_bar=False,
+            enable_checkpointing=False,
+            default_root_dir=tmp_path,
+        ).fit(Module(3), Data(4))
+
+    with pytest.raises(RuntimeError, match="'width' of module and data module"):
+        fit(Lines())
+    fit(False)
+
+
+@pytest.mark.parametrize("junk", ["csv", 3, Lines, [Lines(), "csv"]], ids=["word", "number", "class", "list"])
+def test_what_is_no_logger_is_refused(junk):
+    with pytest.raises(MisconfigurationException, match="logger must be a logger such as"):
+        hookbus.Trainer(logger=junk)
+
+
+@pytest.mark.parametrize("stage", ["validate", "test"])
+def test_what_is_logged_outside_of_the_loaders_has_a_plain_name(stage):
+    word = {"validate": "validation", "test": "test"}[stage]
+
+    def log(name):
+        return lambda self, *args: self.log(name, 1.0)
+
+    hooks = {f"on_{word}_{moment}": log(moment) for moment in ("start", "epoch_start", "epoch_end")}
+    told = type("Told", (hookbus.Callback,), {f"on_{word}_epoch_end": log("told")})()
+    hooks[f"{word}_step"] = lambda self, batch, batch_idx, dataloader_idx=0: self.log("step", 1.0)
+    module = type("Several", (hookbus.LightningModule,), hooks)()
+    trainer = hookbus.Trainer(callbacks=[told], logger=False, enable_progress_bar=False)
+    loaders = [DataLoader(torch.ones(2)), DataLoader(torch.ones(2))]
+    getattr(trainer, stage)(module, loaders, verbose=False)
+    plain = {"start", "epoch_start", "epoch_end", "told"}
+    assert set(trainer.callback_metrics) == {*plain, "step/dataloader_idx_0", "step/dataloader_idx_1"}

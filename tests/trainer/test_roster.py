@@ -72,9 +72,13 @@ def test_a_discovered_bar_takes_the_place_of_the_default():
     assert roster.assembled(None, [discovered], bar=None, barebones=False) == [discovered]
 
 
-def test_a_bar_that_is_switched_off_is_left_out_and_said():
-    with pytest.warns(UserWarning, match="enable_progress_bar=False: PlainProgress is left out"):
-        assert roster.assembled([PlainProgress()], [], bar=False, barebones=False) == []
+def test_a_bar_that_is_switched_off_and_given_is_refused():
+    with pytest.raises(MisconfigurationException, match=r"callbacks=.* has a PlainProgress: drop one"):
+        roster.assembled([PlainProgress()], [], bar=False, barebones=False)
+
+
+def test_a_discovered_bar_that_is_switched_off_is_left_out():
+    assert roster.assembled([], [PlainProgress()], bar=False, barebones=False) == []
 
 
 def test_barebones_has_no_bar_unless_asked_for():

@@ -67,6 +67,18 @@ def test_a_wrapper_stands_around_backward():
     assert times.calls == 3
 
 
+def test_a_wrapper_that_loses_the_loss_is_named():
+    class Forgets:
+        @hookimpl(wrapper=True)
+        def training_step(self):
+            yield
+
+    with pytest.warns(
+        UserWarning, match=r"training_step returned None.*that of '.*Forgets.*' must return what its yield"
+    ):
+        trainer(Forgets()).fit(Line(), data(1))
+
+
 def test_a_wrapper_retries_a_step_that_ran_out_of_memory():
     class Retry:
         attempts = 0

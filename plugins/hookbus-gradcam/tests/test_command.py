@@ -32,6 +32,9 @@ def with_transform():
 def no_module():
     return 3
 
+def raising():
+    raise RuntimeError("no such luck\\nat all")
+
 def flat():
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
 """
@@ -43,6 +46,7 @@ def _folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     (tmp_path / "gradcam_nets.py").write_text(NET)
+    (tmp_path / "gradcam_broken.py").write_text("1 / 0")
     Image.fromarray(np.arange(600, dtype=np.uint8).reshape(10, 20, 3)).save("picture.png")
     importlib.invalidate_caches()
     yield
@@ -88,6 +92,14 @@ SHAPES = {"0.weight": (2, 1, 3, 3), "0.bias": (2,), "4.weight": (3, 2), "4.bias"
         ({"--size": "8"}, "expected HxW"),
         ({"--mean": "0.5,0.5,0.5"}, "expected 1 numbers"),
         ({"--mean": "half"}, "expected numbers separated by commas"),
+        ({"--mean": "nan"}, "--mean: expected finite numbers, got 'nan'"),
+        ({"--std": "0.5,0"}, "--std: expected finite numbers above 0"),
+        (
+            {"--model": "gradcam_nets:raising"},
+            r"gradcam_nets:raising\(\) raised RuntimeError: no such luck \(gradcam_nets.py:\d+\)$",
+        ),
+        ({"--model": "gradcam_broken:x"}, r"gradcam_broken cannot be imported: ZeroDivisionError"),
+        ({"--weights": "picture.png"}, r"picture\.png cannot be read \(UnpicklingError\): expected tensors"),
         ({"--weights": "none.pt"}, "there is no file 'none.pt'"),
         ({"-p": "throughput"}, "no plugin takes part"),
     ],
@@ -102,6 +114,14 @@ def test_weights_that_do_not_fit(tmp_path):
     torch.save({"0.weight": torch.zeros(1)}, "other.pt")
     with pytest.raises(UsageError, match=r"other\.pt does not fit the model"):
         call("--model", "gradcam_nets:grey", "--input", "picture.png", "--weights", "other.pt")
+
+
+def test_weights_that_are_cut_off(tmp_path):
+    torch.save({name: torch.zeros(shape) for name, shape in SHAPES.items()}, "net.pt")
+    whole = (tmp_path / "net.pt").read_bytes()
+    (tmp_path / "net.pt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(UsageError, match=r"net\.pt cannot be read \(\w+\).*damaged$"):
+        call("--model", "gradcam_nets:grey", "--input", "picture.png", "--weights", "net.pt")
 
 
 def test_hookbus_finds_the_command(capsys):

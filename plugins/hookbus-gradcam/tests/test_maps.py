@@ -182,6 +182,11 @@ def test_class_scores_at_each_place_are_added_up(images):
     assert close(gradcam(network, images, "0", targets=1), expected)
 
 
+def test_something_that_is_no_model(images):
+    with pytest.raises(TypeError, match=r"model must be a torch\.nn\.Module, got int: 5"):
+        gradcam(5, images, "0")
+
+
 @pytest.mark.filterwarnings("error")
 def test_layers_of_which_there_is_no_map(tiny, images):
     network = tiny()

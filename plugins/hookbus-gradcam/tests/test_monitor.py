@@ -239,6 +239,12 @@ def test_a_second_fit_begins_anew(fit, sketch):
     assert len(drawn(fit(monitor, max_epochs=1))) == 1
 
 
+@pytest.mark.parametrize("samples", ["x", 2.5, [0, "1"], {0: 1}, {"val": [0]}, -1])
+def test_samples_that_make_no_sense(samples):
+    with pytest.raises(ValueError, match="samples must be a number of samples, a list of indices"):
+        GradCamMonitor(samples=samples)
+
+
 @pytest.mark.parametrize("arguments", [{"every": -1}, {"target": "cat"}, {"method": "cam"}])
 def test_arguments_that_make_no_sense(arguments):
     with pytest.raises(ValueError):

@@ -181,12 +181,19 @@ _PLACES: Final = (
 )
 ROOTS: Final = ("lightning", "pytorch_lightning", "lightning_fabric")
 
+_NO_CLI: Final = (
+    "hookbus has no LightningCLI; read the arguments in the script (argparse, or jsonargparse, on which LightningCLI stands), "
+    "and start it with `hookbus run SCRIPT`"
+)
 #: Why some names that people look for are not there, and what to take in their place.
 REASONS: Final = {
     "Fabric": "hookbus has no Fabric; in a loop of your own, fire the hooks of a hookbus.Bus",
-    "LightningCLI": "the command line of hookbus is `hookbus fit`",
-    "cli": "the command line of hookbus is `hookbus fit`",
-    "profilers": "`with trainer.bus.timed()` times every implementation, and torch.profiler works in a callback",
+    "LightningCLI": _NO_CLI,
+    "cli": _NO_CLI,
+    "profilers": (
+        'a profiler is named to the Trainer, profiler="simple"|"advanced"|"pytorch", or is a context manager such as '
+        "torch.profiler.profile(…); `with trainer.bus.timed()` times every implementation"
+    ),
 }
 
 

@@ -81,9 +81,11 @@ class Bus(pluggy.PluginManager):
         Raises:
             UnknownPluginError: a name that no plugin has, with the nearest one.
             PluginLoadError: a broken plugin, if strict.
+            NotAPluginError: an object that implements no hook.
         """
         from hookbus.bus.config import read_selection
         from hookbus.bus.loading import load_plugins
+        from hookbus.bus.unpack import refuse_useless
 
         bus = cls(PROJECT, list_order=True, closed=True)
         for specs in SPEC_MODULES:
@@ -93,6 +95,8 @@ class Bus(pluggy.PluginManager):
         bus.report = load_plugins(bus, selection)
         for plugin in plugins:
             if not isinstance(plugin, str):
+                if not (module.is_module(plugin) or module.is_datamodule(plugin)):
+                    refuse_useless(plugin, bus.parse_hookimpl_opts, vars(bus.hook))
                 bus.register(plugin, owner="plugin", source="plugins=[…]")
         return bus
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from hookbus.dialects import callback
 from hookbus.dialects.base import is_base
+from hookbus.errors import MisconfigurationException
 
 #: Tells the options of a marked attribute, None for any other: ``PluginManager.parse_hookimpl_opts``.
 Parse = Callable[[object, str], Mapping[str, Any] | None]
@@ -16,7 +17,7 @@ Parse = Callable[[object, str], Mapping[str, Any] | None]
 EXPECTED: Final = "a Callback, or a module or object with @hookimpl functions"
 
 
-class NotAPluginError(TypeError):
+class NotAPluginError(MisconfigurationException, TypeError):
     """Something was offered as a plugin that is none: what came, and what was expected."""
 
 
@@ -56,6 +57,20 @@ def plugins_in(offered: object, parse: Parse, hooks: Collection[str]) -> list[ob
             )
         found.append(_instance(item))
     return found
+
+
+def refuse_useless(obj: object, parse: Parse, hooks: Collection[str]) -> None:
+    """An object that was passed as a plugin must implement something, or it would do nothing and nobody would know.
+
+    Raises:
+        NotAPluginError: it implements no hook.
+    """
+    if obj is not None and not is_plugin(obj, parse):
+        instance = "; pass an instance, not the class" if _is_or_makes_plugin(obj, parse) else ""
+        raise NotAPluginError(
+            f"plugins=[…] has {_described(obj)}, which implements no hook; expected {EXPECTED}, or a string as -p takes it"
+            f"{_hint(obj, hooks)}{instance}"
+        )
 
 
 def is_plugin(obj: object, parse: Parse) -> bool:

@@ -24,6 +24,8 @@ from hookbus.checkpoint.errors import CheckpointError, DamagedCheckpointError
 #: What the comment of a sealed archive begins with; 64 hexadecimal digits follow.
 SEAL: Final = b"hookbus-1 sha256:"
 _END: Final = struct.Struct("<4s4H2LH")  # the record that ends a zip archive
+_END_MAGIC: Final = b"PK\x05\x06"
+_DIRECTORY_MAGIC: Final = b"PK\x01\x02"  # with which the directory begins
 _LOCAL: Final = struct.Struct("<4s5H3L2H")
 _THREADS: Final = min(4, os.cpu_count() or 1)
 _SMALL: Final = 2**20  # bytes up to which threads cost more than they save
@@ -75,6 +77,7 @@ def check(path: str | os.PathLike[str], *, contents: bool = True) -> bool:
         try:
             archive = zipfile.ZipFile(file)
         except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, struct.error) as error:
+            _check_end(path, file)
             size = os.fstat(file.fileno()).st_size
             raise DamagedCheckpointError(
                 f"{path!r} is cut off: it has {size} bytes and lacks the directory that stands at the end ({error})"
@@ -161,7 +164,8 @@ def _check_seal(path: str, file: BinaryIO, archive: zipfile.ZipFile) -> bool:
     at = file.seek(0, os.SEEK_END) - _END.size - len(comment)
     file.seek(at)
     magic, *_, length = _END.unpack(file.read(_END.size))
-    if magic != b"PK\x05\x06" or length != len(comment):
+    if magic != _END_MAGIC or length != len(comment):
+        _check_end(path, file)
         raise DamagedCheckpointError(f"{path!r} is cut off: bytes are missing at its end")
     if not comment:
         return False
@@ -170,6 +174,25 @@ def _check_seal(path: str, file: BinaryIO, archive: zipfile.ZipFile) -> bool:
             f"{path!r} was changed after it was written: it does not have the digest in its seal"
         )
     return True
+
+
+def _check_end(path: str, file: BinaryIO) -> None:
+    """See to it that nothing follows the record that ends the archive.
+
+    Raises:
+        DamagedCheckpointError: something does.
+    """
+    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as whole:
+        at = whole.rfind(_END_MAGIC)
+        while at >= 0:
+            *_, start, length = _END.unpack(whole[at : at + _END.size].ljust(_END.size, b"\0"))
+            after = len(whole) - at - _END.size - length
+            if after > 0 and whole[start : start + 4] == _DIRECTORY_MAGIC:
+                raise DamagedCheckpointError(
+                    f"{path!r} was changed after it was written: {after} bytes follow its end; the first "
+                    f"{len(whole) - after} bytes are the archive"
+                )
+            at = whole.rfind(_END_MAGIC, 0, at)
 
 
 def _check_records(path: str, file: BinaryIO, infos: list[zipfile.ZipInfo], sealed: bool) -> None:

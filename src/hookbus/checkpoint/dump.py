@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import types
+from typing import Any, Final
 
 import torch
 
@@ -10,8 +12,13 @@ from hookbus.bus.dispatch import running_hook
 from hookbus.checkpoint import lightning
 from hookbus.checkpoint.changes import plugins_of, settings_of, versions
 from hookbus.checkpoint.format import FORMAT_VERSION, HYPER_PARAMETERS, LIGHTNING_VERSION
-from hookbus.checkpoint.plain import unfit
+from hookbus.checkpoint.plain import unfit, unpicklable
 from hookbus.dialects.base import overridden
+
+#: What is saved by its name only; to allow these kinds would allow any function.
+_FUNCTIONS: Final = frozenset(
+    {type, *(types.FunctionType, types.BuiltinFunctionType, types.MethodType, functools.partial)}
+)
 
 
 def dump(trainer: Any, *, weights_only: bool = False) -> dict[str, Any]:
@@ -25,7 +32,7 @@ def dump(trainer: Any, *, weights_only: bool = False) -> dict[str, Any]:
         A dictionary of tensors, numbers, strings, and containers of them, but for what users put in.
 
     Raises:
-        TypeError: the state of a plugin holds something that could not be read back.
+        TypeError: the state of a plugin holds something that could not be read back, or a hook added what cannot be pickled.
     """
     module, progress = trainer.lightning_module, trainer.progress
     _say_if_inside_a_batch(trainer)
@@ -56,15 +63,16 @@ def dump(trainer: Any, *, weights_only: bool = False) -> dict[str, Any]:
         if precision:
             checkpoint[type(trainer._precision).__qualname__] = precision
         own |= {
+            "optimizers": [type(optimizer).__qualname__ for optimizer in trainer.optimizers],
             "filters": trainer.bus.filter_state(),
             "control": trainer.control.state_dict(),
             "ranks": _of_all_ranks(trainer, trainer.fit_loop.place.state_dict()),
         }
     checkpoint["hookbus"] = own
-    _add_hyper_parameters(checkpoint, module, "")
+    _add_hyper_parameters(trainer, checkpoint, module, "")
     datamodule = trainer.datamodule
     if datamodule is not None:
-        _add_hyper_parameters(checkpoint, datamodule, "datamodule_")
+        _add_hyper_parameters(trainer, checkpoint, datamodule, "datamodule_")
         if not weights_only and overridden(datamodule, "state_dict"):
             checkpoint[type(datamodule).__qualname__] = datamodule.state_dict()
     if not weights_only:
@@ -109,10 +117,11 @@ def _plugin_states(trainer: Any) -> dict[str, Any]:
 def _check_state(name: str, key: str, state: Any) -> None:
     for place, kind in unfit(state):
         full = f"{kind.__module__}.{kind.__qualname__}"
+        allow = "" if kind in _FUNCTIONS else f", or allow the class: torch.serialization.add_safe_globals([{full}])"
         raise TypeError(
             f"the state of {name!r} (state_key {key!r}) holds a {full}{f' at state{place}' if place else ''}, which cannot be "
             "read back without trusting the file. Let state_dict() return tensors, numbers, strings, and lists, tuples, sets "
-            f"and dictionaries of them, or allow the class: torch.serialization.add_safe_globals([{full}])"
+            f"and dictionaries of them{allow}"
         )
 
 
@@ -148,25 +157,57 @@ def _say_if_inside_a_batch(trainer: Any) -> None:
         )
 
 
-def _add_hyper_parameters(checkpoint: dict[str, Any], owner: Any, prefix: str) -> None:
+def _add_hyper_parameters(trainer: Any, checkpoint: dict[str, Any], owner: Any, prefix: str) -> None:
+    """Add those that can be written; no training ends because of one that cannot."""
     if getattr(owner, "hparams", None):
         name = getattr(owner, "_hparams_name", None)
         if name:
             checkpoint[f"{prefix}hparams_name"] = name
-        checkpoint[f"{prefix}hyper_parameters"] = dict(owner.hparams)
+        kept = {}
+        for key, value in owner.hparams.items():
+            found = unpicklable(value)
+            if found is None:
+                kept[key] = value
+                continue
+            place, _, error = found
+            trainer._warn_once(
+                f"the hyper-parameter {key!r} of {type(owner).__name__} is not saved in checkpoints: it cannot be pickled"
+                f"{f' because of {key}{place}' if place else ''} ({type(error).__name__}: {error}); pass it again to "
+                f"load_from_checkpoint(…, {key}=…), or leave it out: save_hyperparameters(ignore=[{key!r}])"
+            )
+        checkpoint[f"{prefix}hyper_parameters"] = kept
 
 
 def _say_what_is_unfit(trainer: Any, checkpoint: dict[str, Any]) -> None:
     """Tell of what users put in that will have to be allowed when the file is read; hyper-parameters need not be read."""
     checked = ("callbacks", "hookbus", "loops", *HYPER_PARAMETERS)
     found = [entry for key, value in checkpoint.items() if key not in checked for entry in unfit(value, f"[{key!r}]")]
+    _refuse_unpicklable(checkpoint, *HYPER_PARAMETERS, *{key for key in checkpoint if found and key not in checked})
     if found:
-        names = sorted({f"{kind.__module__}.{kind.__qualname__}" for _, kind in found})
-        text = (
-            f"the checkpoint holds objects that are not plain data, at checkpoint{found[0][0]} for one; whoever loads it must "
-            f"allow them: torch.serialization.add_safe_globals([{', '.join(names)}])"
-        )
+        kinds = {kind for _, kind in found}
+        names = sorted(f"{kind.__module__}.{kind.__qualname__}" for kind in kinds)
+        text = f"the checkpoint holds objects that are not plain data, at checkpoint{found[0][0]} for one; "
+        if kinds.isdisjoint(_FUNCTIONS):
+            text += f"whoever loads it must allow them: torch.serialization.add_safe_globals([{', '.join(names)}])"
+        else:
+            text += "functions and classes among them are better saved by name; whoever loads it must pass weights_only=False"
         trainer._warn_once(text)
+
+
+def _refuse_unpicklable(checkpoint: dict[str, Any], *keys: str) -> None:
+    """Say so now, in the words of the user, and not in those of the writer, who may be in the background.
+
+    Raises:
+        TypeError: something in these entries cannot be pickled.
+    """
+    for key in keys:
+        if (found := unpicklable(checkpoint.get(key), f"[{key!r}]")) is not None:
+            place, kind, error = found
+            raise TypeError(
+                f"checkpoint{place} is a {kind.__module__}.{kind.__qualname__} that cannot be pickled ({error}), so no "
+                "checkpoint is written; what stood there before is untouched. Let on_save_checkpoint put tensors, numbers, "
+                "strings and containers of them there, or what the object can be made from again"
+            ) from error
 
 
 def _finite(numbers: list[int | float]) -> int:

@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import datetime
 import pathlib
+import pickle
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
@@ -69,6 +70,53 @@ def _unfit(value: Any, where: str, allowed: set[type], seen: set[int]) -> Iterat
         yield where, kind
     elif getattr(getattr(value, "dtype", None), "kind", "") in _OPEN_KINDS and type(value.dtype) not in allowed:
         yield where, type(value.dtype)
+
+
+def unpicklable(value: Any, where: str = "") -> tuple[str, type, Exception] | None:
+    """The innermost object within ``value`` that cannot be pickled: how to reach it, its class, and why; None if all can.
+
+    Numbers of tensors are not looked at, so it costs no more than the rest is large.
+    """
+    return _unpicklable(value, where, set())
+
+
+def _unpicklable(value: Any, where: str, seen: set[int]) -> tuple[str, type, Exception] | None:
+    if type(value) in _LEAVES or id(value) in seen:
+        return None
+    error = _pickling_error(value)
+    if error is None:
+        return None
+    seen.add(id(value))
+    if isinstance(value, (dict, *_CONTAINERS)):
+        for key, item in value.items() if isinstance(value, dict) else enumerate(value):
+            found = _unpicklable(item, f"{where}[{key!r}]", seen)
+            if found is not None:
+                return found
+    return where, type(value), error
+
+
+class _Nowhere:
+    """A file for bytes that nobody needs."""
+
+    def write(self, data: Any) -> int:
+        """Take no notice."""
+        return len(data)
+
+
+class _Trial(pickle.Pickler):
+    """Pickles as ``torch.save`` does, which writes the numbers of tensors beside the pickle."""
+
+    def persistent_id(self, obj: Any) -> Any:
+        """Leave numbers out."""
+        return "numbers" if isinstance(obj, torch.storage.TypedStorage) or torch.is_storage(obj) else None
+
+
+def _pickling_error(value: Any) -> Exception | None:
+    try:
+        _Trial(_Nowhere(), protocol=torch.serialization.DEFAULT_PROTOCOL).dump(value)
+    except Exception as error:  # noqa: BLE001 - the classes of users may raise anything here; it is the answer
+        return error
+    return None
 
 
 def alike(a: Any, b: Any) -> bool:

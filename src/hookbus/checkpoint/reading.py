@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import torch
 
-from hookbus.checkpoint import archive, outline, store
+from hookbus.checkpoint import archive, outline, refusal, store
 from hookbus.checkpoint.errors import CheckpointError, UnsafeCheckpointError
 from hookbus.checkpoint.format import FORMAT_VERSION, HYPER_PARAMETERS
 from hookbus.checkpoint.plain import allowing, forged, safe_globals
@@ -129,15 +129,17 @@ def _load(path: str, weights_only: bool, map_location: Any, optional: tuple[str,
     found = list(_stand_ins(content))
     if not found:
         raise UnsafeCheckpointError(f"{path!r} cannot be read with weights_only=True: {reason}")
-    harmful = sorted({value.name for _, value in found if isinstance(value, outline.Named) and _runs_code(value)})
+    harmful = sorted(
+        {value.name for _, value in found if isinstance(value, outline.Named) and refusal.runs_code(value)}
+    )
     if harmful:
         raise UnsafeCheckpointError(
             f"{path!r} wants to call {', '.join(harmful)}, which no checkpoint needs: whoever made it means to run code on the "
             "machine that loads it. Nothing was run; do not use the file"
         )
-    needed = {place: value.name for place, value in found if not (optional and place.startswith(optional))}
+    needed = [(place, value) for place, value in found if not (optional and place.startswith(optional))]
     if needed:
-        raise UnsafeCheckpointError(_refusal(path, needed))
+        raise UnsafeCheckpointError(refusal.of_objects(path, needed))
     return content
 
 
@@ -159,54 +161,11 @@ _UNREADABLE: Final = (
 _HYPER_PLACES: Final = tuple(f"[{key!r}]" for key in HYPER_PARAMETERS)
 
 
-# fmt: off
-#: Modules with functions by which a file could do harm, and what is harmless in them: what pickles make of ordinary objects.
-_HARMFUL: Final = frozenset({
-    "os", "posix", "nt", "sys", "io", "_io", "subprocess", "commands", "shutil", "socket", "runpy", "importlib", "imp",
-    "pty", "ctypes", "code", "codeop", "pickle", "_pickle", "cPickle", "marshal", "types", "builtins", "__builtin__",
-    "operator", "_operator", "functools", "_functools", "itertools", "multiprocessing", "threading", "thread", "_thread",
-    "webbrowser", "urllib", "urllib2", "http", "httplib", "requests", "torch.hub", "torch.utils.cpp_extension",
-    "numpy.testing", "pip", "pdb", "bdb", "timeit", "cProfile", "profile", "trace", "asyncio", "concurrent", "copy_reg",
-    "copyreg", "pydoc", "doctest", "site", "venv", "ensurepip",
-})
-_HARMLESS: Final = frozenset({
-    "object", "frozenset", "range", "slice", "list", "dict", "tuple", "int", "float", "str", "bool", "bytes",
-    "functools.partial", "types.SimpleNamespace", "io.BytesIO", "io.StringIO", "_io.BytesIO", "_io.StringIO",
-    "copyreg._reconstructor", "copyreg.__newobj__", "copy_reg._reconstructor", "copy_reg.__newobj__",
-})
-# fmt: on
-
-
-def _runs_code(value: outline.Named | type[outline.Named]) -> bool:
-    """Whether a stand-in is of something by which a file could do harm."""
-    module, _, function = value.name.rpartition(".")
-    if module not in _HARMFUL and module.partition(".")[0] not in _HARMFUL:
-        return False
-    if value.name in _HARMLESS or (module in ("builtins", "__builtin__") and function in _HARMLESS):
-        return False
-    if function == "getattr" and len(value.arguments) == 2:  # so pickles hold the methods of classes and objects
-        owner, name = value.arguments
-        stands_in = isinstance(owner, outline.Named) or (isinstance(owner, type) and issubclass(owner, outline.Named))
-        return not stands_in or not isinstance(name, str) or name.startswith("_") or _runs_code(owner)
-    return True
-
-
 def _reason(error: Exception) -> str:
     """What torch objects to, out of its long explanation."""
     text = str(error)
     text = (text.partition("WeightsUnpickler error:")[2] or text).strip()
     return (text or type(error).__name__).splitlines()[0].partition(" Please use")[0]
-
-
-def _refusal(path: str, found: dict[str, str]) -> str:
-    names = sorted(set(found.values()))
-    places = [f"{name} at checkpoint{place}" for place, name in list(found.items())[:5]]
-    more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-    return (
-        f"{path!r} holds objects that are not plain data; nothing was run to make them: {'; '.join(places)}{more}. If you "
-        f"trust the file, allow them before it is loaded: torch.serialization.add_safe_globals([{', '.join(names)}]), or pass "
-        "weights_only=False"
-    )
 
 
 def _stand_ins(content: Any) -> Iterator[tuple[str, outline.Named | type[outline.Named]]]:

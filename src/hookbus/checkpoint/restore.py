@@ -185,13 +185,23 @@ def _restore_optimizers(trainer: Any, checkpoint: dict[str, Any]) -> None:
             f"{len(trainer.optimizers)}: let it return those of the saved run"
         )
     for index, (optimizer, state) in enumerate(zip(trainer.optimizers, states, strict=True)):
+        known, is_now = _saved_by(checkpoint, index), type(optimizer).__qualname__
+        where = f"{trainer.ckpt_path!r}: the state of optimizer {index}{f' (saved by {known})' if known else ''} does not fit "
+        where += f"the {is_now} that configure_optimizers returned"
         try:
             optimizer.load_state_dict(state)
         except (ValueError, KeyError) as error:
+            what = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+            raise MisconfigurationException(f"{where}: {what}") from error
+        # torch takes over groups of another class as they are, and fails in the first step.
+        defaults = getattr(optimizer, "defaults", {}).keys()
+        lacks = sorted({key for group in optimizer.param_groups for key in defaults - group.keys()})
+        if lacks and known != is_now:
+            has = sorted({key for group in state["param_groups"] for key in group if key != "params"})
             raise MisconfigurationException(
-                f"{trainer.ckpt_path!r}: the state of optimizer {index} does not fit the {type(optimizer).__name__} that "
-                f"configure_optimizers returned: {error}"
-            ) from error
+                f"{where}: it lacks {', '.join(map(repr, lacks))}, and has {', '.join(has)}. Return the optimizer of the saved "
+                "run, or take over the weights only: Module.load_from_checkpoint(path), and fit without ckpt_path"
+            )
     if len(schedulers) != len(trainer.lr_scheduler_configs):
         warnings.warn(
             f"{trainer.ckpt_path!r} has the states of {len(schedulers)} scheduler(s), and configure_optimizers returned "
@@ -200,6 +210,12 @@ def _restore_optimizers(trainer: Any, checkpoint: dict[str, Any]) -> None:
         )
     for config, state in zip(trainer.lr_scheduler_configs, schedulers, strict=False):
         config.scheduler.load_state_dict(state)
+
+
+def _saved_by(checkpoint: dict[str, Any], index: int) -> str | None:
+    """The class of the optimiser whose state it is; files of Lightning do not tell."""
+    classes = (checkpoint.get("hookbus") or {}).get("optimizers")
+    return str(classes[index]) if isinstance(classes, list) and index < len(classes) else None
 
 
 def _goes_further(settings: Any, saved: dict[str, Any]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -49,7 +50,15 @@ class Implementation:
 
 
 def source_location(function: object) -> str:
-    """``file:line`` where ``function`` is defined; the name of its type if it has no code (a Mock, a builtin)."""
+    """``file:line`` where ``function`` is defined; the name of its type if it has no code (a Mock, a builtin).
+
+    A method of an object with the attribute ``hookbus_handler`` does no more than to call that one, which is meant.
+    """
+    handler = getattr(getattr(function, "__self__", None), "hookbus_handler", None)
+    if callable(handler):
+        return source_location(handler)
+    if isinstance(function, functools.partial):
+        return source_location(function.func)
     inner = getattr(function, "__func__", function)
     code = getattr(inner, "__code__", None)
     if code is None:

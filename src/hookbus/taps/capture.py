@@ -102,6 +102,7 @@ class Capture(Tap):
         dropped: records and gradients that were dropped, or not taken, for want of room.
 
     Raises:
+        TypeError: an argument that there is not.
         ValueError: arguments that have no meaning, or exclude each other.
     """
 
@@ -125,6 +126,8 @@ class Capture(Tap):
         _check(clone=(clone, ("auto", "never")))
         if keep not in ("last", "all") and not (isinstance(keep, int) and keep > 0):
             raise ValueError(f"keep must be 'last', 'all' or a number of at least 1, got {keep!r}")
+        if "kinds" in selection:
+            raise TypeError("a capture has no kinds: what='output' or 'input', and grads=True, say what it keeps")
         if attached and (device is not None or dtype is not None or sample is not None or clone == "never"):
             raise ValueError("an attached capture keeps tensors as they are: drop device, dtype, sample and clone")
         if selection.get("edits"):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from numbers import Integral
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from torch import nn
 
@@ -42,6 +43,10 @@ class Selection:
         allow_shape_change: whether an edit may change structure, shapes, dtypes and devices.
         on_missing: what to do if no module matches: ``error``, ``warn`` or ``ignore``; for all but ``ignore`` it is also
             said after the first step if none of the modules was called.
+
+    Raises:
+        TypeError: an attribute is of another type.
+        ValueError: an attribute is out of range.
     """
 
     modules: Which | Collection[Which] | None = None
@@ -59,6 +64,7 @@ class Selection:
     on_missing: Literal["error", "warn", "ignore"] = "warn"
 
     def __post_init__(self) -> None:
+        self._check_types()
         if self.every is not None and self.every < 1:
             raise ValueError(f"every must be a number of steps of at least 1, got {self.every}")
         if self.at is not None and (not self.at or min(self.at) < 1):
@@ -68,6 +74,25 @@ class Selection:
         for name, words in (("micro", ("all", "first", "last")), ("on_missing", ("error", "warn", "ignore"))):
             if getattr(self, name) not in words:
                 raise ValueError(f"{name} must be one of {', '.join(words)}; got {getattr(self, name)!r}")
+
+    def _check_types(self) -> None:
+        kinds = (self.types,) if self.types is not None and not isinstance(self.types, tuple) else self.types or ()
+        for kind in kinds:
+            if not isinstance(kind, type):
+                raise TypeError(f"types must be classes, such as torch.nn.Linear, got {kind!r} ({type(kind).__name__})")
+        wrong = next((which for which in self.wanted if not isinstance(which, (str, re.Pattern, nn.Module))), None)
+        if wrong is not None:
+            raise TypeError(
+                "modules must be names, patterns, compiled regular expressions or module objects, got "
+                f"{wrong!r} ({type(wrong).__name__})" + ("; classes go to types=…" if isinstance(wrong, type) else "")
+            )
+        if self.where is not None and not callable(self.where):
+            raise TypeError(f"where must be a function of name and module, got {self.where!r}")
+        numbers = {"every": () if self.every is None else (self.every,), "at": self.at or (), "ranks": self.ranks or ()}
+        for name, values in numbers.items():
+            for value in values:
+                if not isinstance(value, Integral) or isinstance(value, bool):
+                    raise TypeError(f"{name} must be given as int, got {value!r} ({type(value).__name__})")
 
     @classmethod
     def of(cls, options: HookimplOptions) -> Selection:
@@ -88,7 +113,8 @@ class Selection:
         """The modules asked for, one by one; empty for all."""
         if self.modules is None:
             return ()
-        return (self.modules,) if isinstance(self.modules, (str, re.Pattern, nn.Module)) else tuple(self.modules)
+        several = isinstance(self.modules, Collection) and not isinstance(self.modules, (str, nn.Module))
+        return tuple(cast("Collection[Which]", self.modules)) if several else (cast("Which", self.modules),)
 
     @property
     def scheduled(self) -> bool:
@@ -127,14 +153,23 @@ def schedule(
     types: type | Collection[type] | None = None,
     **others: Any,
 ) -> Selection:
-    """A selection from arguments as people write them: one value or several."""
+    """A selection from arguments as people write them: one value or several.
+
+    Raises:
+        TypeError, ValueError: as of :class:`Selection`.
+    """
     return Selection(
-        at=None if at is None else frozenset([at] if isinstance(at, int) else at),
-        phases=None if phases is None else frozenset([phases] if isinstance(phases, str) else phases),
-        ranks=None if ranks is None else frozenset([ranks] if isinstance(ranks, int) else ranks),
-        types=types if types is None or isinstance(types, type) else tuple(types),
+        at=None if at is None else frozenset(_several(at)),
+        phases=None if phases is None else frozenset(_several(phases)),
+        ranks=None if ranks is None else frozenset(_several(ranks)),
+        types=types if types is None or isinstance(types, type) else tuple(_several(types)),
         **others,
     )
+
+
+def _several(given: Any) -> Iterable[Any]:
+    """What was given, one by one; a word is one value."""
+    return given if isinstance(given, Iterable) and not isinstance(given, str) else (given,)
 
 
 def _word(which: Which) -> str:

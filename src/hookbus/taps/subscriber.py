@@ -26,16 +26,16 @@ class Direct:
     """An implementation that does no more than to call ``handler``, whatever kind of event it is registered for.
 
     Args:
-        handler: called with the event.
+        handler: called with the event; it is what messages name.
     """
 
     def __init__(self, handler: Callable[[TapEvent], Any]) -> None:
-        self.handler = handler
+        self.hookbus_handler = handler
 
     @hookimpl
     def deliver(self, event: TapEvent) -> Any:
         """Hand the event on."""
-        return self.handler(event)
+        return self.hookbus_handler(event)
 
 
 class Subscriber:
@@ -162,7 +162,7 @@ def _with_event(call: Any) -> Callable[[TapEvent], Any]:
     function = call.function
     if call.args:
         owner = getattr(function, "__self__", None)
-        return owner.handler if isinstance(owner, Direct) else function
+        return owner.hookbus_handler if isinstance(owner, Direct) else function
     if call.keywords:
         return lambda event: function(event=event)
     return lambda _: function()

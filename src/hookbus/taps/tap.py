@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import warnings
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any, Literal
 
+from hookbus.hookspecs import nearest
 from hookbus.markers import hookimpl
 from hookbus.taps.errors import TapWarning
 from hookbus.taps.event import TapEvent
@@ -41,6 +44,8 @@ class Tap:
         kinds: of the events.
 
     Raises:
+        TypeError: an argument that there is not, with the nearest name; a handler that cannot be called; an argument of
+            another type.
         ValueError: a kind that there is not, or an editing tap whose errors are not to be raised.
     """
 
@@ -54,6 +59,9 @@ class Tap:
         on_missing: Literal["error", "warn", "ignore"] = "error",
         **others: Any,
     ) -> None:
+        self._refuse_unknown(others)
+        if not callable(handler):
+            raise TypeError(f"handler must be a function of one event, got {handler!r}")
         self.tap_selection: Selection = schedule(modules=modules, on_missing=on_missing, **others)
         self.kinds = (kinds,) if isinstance(kinds, str) else tuple(kinds)
         unknown = [kind for kind in self.kinds if kind not in HOOKS]
@@ -71,6 +79,23 @@ class Tap:
         delivery = Direct(handler) if on_error == "raise" else _Delivery(self)
         for kind in self.kinds:  # marked methods on the instance, so that a bus reads this like any other plugin
             setattr(self, HOOKS[kind], delivery.deliver)
+
+    def _refuse_unknown(self, given: Collection[str]) -> None:
+        """Refuse arguments that neither this class nor a selection has.
+
+        Raises:
+            TypeError: names them, and what was probably meant.
+        """
+        own = [p.name for p in inspect.signature(type(self)).parameters.values() if p.kind is p.KEYWORD_ONLY]
+        known = dict.fromkeys((*own, *(field.name for field in dataclasses.fields(Selection))))
+        unknown = [name for name in given if name not in known]
+        if unknown:
+            guess = nearest(unknown[0], known)
+            hint = f"; did you mean {guess!r}?" if guess else ""
+            raise TypeError(
+                f"{type(self).__name__.lower()} has no argument {', '.join(map(repr, unknown))}{hint} "
+                f"(it takes {', '.join(known)})"
+            )
 
     def opened(self, bus: Bus) -> Self:
         """Register on ``bus`` and remember it for :meth:`close`."""
@@ -117,6 +142,7 @@ class _Delivery:
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
+        self.hookbus_handler = tap._handler  # what messages name
 
     @hookimpl
     def deliver(self, event: TapEvent) -> Any:

@@ -124,6 +124,7 @@ class Taps:
 
         Raises:
             SelectionError: no module of the network is meant; before a run has begun it is raised when it begins.
+            TypeError, ValueError: as of :class:`hookbus.taps.Tap`.
         """
         return Tap(modules, handler, kinds=kinds, on_error=on_error, **selection).opened(self.bus)
 

@@ -21,7 +21,11 @@ def make_loggers(logger: Any, settings: Settings) -> list[Any]:
     Args:
         logger: a logger, several, False for none; None and True for a CSVLogger.
         settings: in a trial run, loggers write nothing.
+
+    Raises:
+        MisconfigurationException: something in it is no logger.
     """
+    _check_loggers(logger)
     if logger is False or (settings.barebones and logger is None):
         return []
     if settings.fast_dev_run:
@@ -29,6 +33,19 @@ def make_loggers(logger: Any, settings: Settings) -> list[Any]:
     if logger is None or logger is True:
         return [CSVLogger(settings.default_root_dir)]
     return list(logger) if isinstance(logger, Iterable) else [logger]
+
+
+def _check_loggers(logger: Any) -> None:
+    several = isinstance(logger, Iterable) and not isinstance(logger, (str, bytes, type))
+    for given in logger if several else [logger]:
+        if isinstance(given, type) or not (
+            given is None or isinstance(given, bool) or callable(getattr(given, "log_metrics", None))
+        ):
+            hint = "; pass an instance, not the class" if isinstance(given, type) else ""
+            raise MisconfigurationException(
+                "logger must be a logger such as hookbus.loggers.CSVLogger(save_dir), a list of them, True (a CSVLogger) or "
+                f"False (none); got {type(given).__name__}: {given!r}{hint}"
+            )
 
 
 def one_device(accelerator: str, devices: Any) -> torch.device:

@@ -165,6 +165,17 @@ def set_epoch(loader: Any, epoch: int) -> None:
                 sampler.set_epoch(epoch)
 
 
+def begin_in_vain(loader: Any) -> None:
+    """Draw what the beginning of one more walk over ``loader`` draws from torch's random stream.
+
+    Lightning begins twice after ``reload_dataloaders_every_n_epochs``; its order of shuffled data follows from that. Loaders
+    with workers are left alone, as they would be started for nothing.
+    """
+    for leaf in leaves(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]:
+        if isinstance(leaf, DataLoader) and leaf.num_workers == 0:
+            iter(leaf)
+
+
 def end_workers(loaders: Iterable[Any]) -> None:
     """End the workers of these loaders that are waiting for a next iteration.
 

@@ -26,7 +26,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from hookbus.errors import MisconfigurationException
-from hookbus.trainer.data import Loaders, set_epoch, training_loader
+from hookbus.trainer.data import Loaders, begin_in_vain, set_epoch, training_loader
 from hookbus.trainer.epoch import TrainingEpoch
 from hookbus.trainer.evaluate import EvaluationLoop
 from hookbus.trainer.fit_view import FitLoopView
@@ -224,6 +224,8 @@ class FitLoop(FitLoopView):
         every, epoch = self._trainer.settings.reload_every, self._trainer.progress.epoch
         if every and epoch - self._loaded_in_epoch >= every:
             self._load_data()
+            if self.loaders is not None:
+                begin_in_vain(self.loaders.loaders[0])
 
     def _validation_interval(self, num_batches: int | float) -> int | float:
         """Training batches between validations, ``inf`` for "at the end of an epoch of unknown length"."""

@@ -143,7 +143,10 @@ class MetricStore:
 
     def _current(self, caller: str) -> _Epoch:
         if not self._running:
-            raise MisconfigurationException(f"{caller} was called before start(stage): no loop is running")
+            raise MisconfigurationException(
+                f"{caller} was called while no training, validation or test is running, so there is no step or epoch it "
+                "belongs to"
+            )
         return self._running[-1]
 
     # --- logging ----------------------------------------------------------------------------------------------------
@@ -189,8 +192,8 @@ class MetricStore:
 
     def _declare(self, name: str, value: Any, hook: str, loader: int | None, given: tuple[Any, ...]) -> Series:
         """The series for a call that was not seen before, in these words."""
-        epoch = self._current(f"self.log({name!r}, ...)")
         rule = rule_of(hook, name)
+        epoch = self._current(f"self.log({name!r}, ...) inside `{hook}`")
         options = resolve_options(name, hook, **dict(zip(OPTIONS, given, strict=True)))
         known = self._clashing(epoch, name, hook, loader, options)
         if known is None:

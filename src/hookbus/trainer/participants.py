@@ -15,6 +15,8 @@ from hookbus.dialects import module as module_dialect
 from hookbus.dialects import native as native_dialect
 from hookbus.dialects.base import overridden
 from hookbus.dialects.callback import is_callback
+from hookbus.dialects.misspelt import warn_of_misspelt_methods
+from hookbus.dialects.signature import parameters_of
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer import roster
 from hookbus.trainer.compiled import from_compiled, is_compiled
@@ -60,12 +62,14 @@ class Participants:
             loaders: passed loaders, by the prefix of their hook.
 
         Raises:
-            MisconfigurationException: the module lacks the step, or for fit the optimiser.
+            MisconfigurationException: the module lacks the step, or for fit the optimiser; or a step takes
+                ``dataloader_iter``.
         """
         bus = self._trainer.bus
         for name in ("module", "datamodule", "dataloaders"):
             if bus.has_plugin(name):
                 bus.unregister(name=name)
+        warn_of_misspelt_methods(model, tuple(vars(bus.hook)))
         _check_steps(model, fn, bus)
         bus.register(model, "module", owner="module", source="model", implementations=self._hooks_of_module(False))
         self._read = self._methods_of_module(False)
@@ -201,7 +205,7 @@ def _check_steps(model: Any, fn: TrainerFn, bus: Bus) -> None:
     """The module must have the step of the entry point, and for fit an optimiser, unless a plugin brings them.
 
     Raises:
-        MisconfigurationException: there is none.
+        MisconfigurationException: there is none, or it wants the loader's iterator.
     """
     step, name = _STEPS[fn], type(model).__name__
 
@@ -213,6 +217,13 @@ def _check_steps(model: Any, fn: TrainerFn, bus: Bus) -> None:
             f"Trainer.{fn.value}() calls {step}(), which {name} does not define; define it in the module "
             f"(def {step}(self, batch, batch_idx)), or let a plugin implement it"
         )
+    for hook in (step, "validation_step") if fn is TrainerFn.FITTING else (step,):
+        method = overridden(model, hook)
+        if method is not None and any(p.name == "dataloader_iter" for p in parameters_of(method) or ()):
+            raise MisconfigurationException(
+                f"{name}.{hook}() takes dataloader_iter, the iterator of the loader, which hookbus does not pass: each step "
+                f"gets one batch; define it as {hook}(self, batch, batch_idx)"
+            )
     if fn is TrainerFn.FITTING and missing("configure_optimizers"):
         raise MisconfigurationException(
             f"Trainer.fit() needs an optimizer: {name} does not define configure_optimizers(); return one there, such as "

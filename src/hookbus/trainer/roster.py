@@ -77,21 +77,24 @@ def assembled(
     """
     own = given(callbacks)
     listed = with_timer(without_surplus_bars([*own, *discovered], own), max_time)
-    listed = with_progress_bar(listed, bar, barebones=barebones)
+    listed = with_progress_bar(listed, bar, own, barebones=barebones)
     listed = with_model_summary(listed, summary, barebones=barebones)
     return ordered(with_checkpoint(listed, checkpointing, barebones=barebones))
 
 
-def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: bool) -> list[Any]:
+def with_progress_bar(
+    callbacks: list[Any], enabled: bool | None, own: Sequence[Any] = (), *, barebones: bool
+) -> list[Any]:
     """With one progress bar, or none.
 
     Args:
         callbacks: as far as known.
-        enabled: what the user said; False removes a bar, None and True add one where there is none.
+        enabled: what the user said; None and True add one where there is none, False leaves out what was discovered.
+        own: those that the user passed.
         barebones: whether None means False.
 
     Raises:
-        MisconfigurationException: two progress bars were passed.
+        MisconfigurationException: two progress bars were passed, or one together with ``enabled=False``.
     """
     bars = [c for c in callbacks if isinstance(c, ProgressBar)]
     if len(bars) > 1:
@@ -100,8 +103,11 @@ def with_progress_bar(callbacks: list[Any], enabled: bool | None, *, barebones: 
     if enabled is None:
         enabled = not barebones
     if not enabled:
-        if bars:
-            warnings.warn(f"enable_progress_bar=False: {type(bars[0]).__name__} is left out", UserWarning, stacklevel=3)
+        if any(bar is callback for bar in bars for callback in own):
+            raise MisconfigurationException(
+                f"enable_progress_bar=False says that there is to be no progress bar, but callbacks=[…] has a "
+                f"{type(bars[0]).__name__}: drop one of the two"
+            )
         return [c for c in callbacks if c not in bars]
     return callbacks if bars else [*callbacks, default_progress_bar()]
 

@@ -119,8 +119,8 @@ def _set_up_optimizers(trainer: Trainer) -> None:
 def _announce_to_loggers(trainer: Trainer) -> None:
     """Tell the loggers hyper-parameters and graph, once per entry point."""
     module = trainer.lightning_module
-    params = trainer._hyper_parameters()
-    if params and trainer.loggers:
+    params = trainer._hyper_parameters() if trainer.loggers else {}
+    if params:
         trainer.bus.fire.log_hyperparams(trainer, params)
     for logger in trainer.loggers:
         logger.log_graph(module)

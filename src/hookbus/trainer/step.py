@@ -86,7 +86,7 @@ class AutomaticStep:
         if type(answer) is Tensor and answer.numel() == 1 and settings.accumulate_grad_batches == 1:
             loss = outputs = answer
         else:
-            loss, outputs = _read(answer, settings.accumulate_grad_batches)
+            loss, outputs = _read(answer, settings.accumulate_grad_batches, trainer)
         if not within:
             fire.on_before_zero_grad(trainer, module, optimizer)
             optimizer.zero_grad()
@@ -134,7 +134,7 @@ class AutomaticStep:
             The loss that was differentiated, None for none, and what ``__call__`` returns.
         """
         trainer, fire, module = self._trainer, self._fire, self._module
-        loss, outputs = _read(self._answer(batch, batch_idx), trainer.settings.accumulate_grad_batches)
+        loss, outputs = _read(self._answer(batch, batch_idx), trainer.settings.accumulate_grad_batches, trainer)
         if not within:
             optimizer = trainer.optimizers[0]
             fire.on_before_zero_grad(trainer, module, optimizer)
@@ -159,7 +159,7 @@ def shown(outputs: Outputs) -> dict[str, Any]:
     return {"loss": outputs.detach()} if isinstance(outputs, Tensor) else outputs
 
 
-def _read(answer: Any, accumulate: int) -> tuple[Tensor | None, dict[str, Any]]:
+def _read(answer: Any, accumulate: int, trainer: Trainer) -> tuple[Tensor | None, dict[str, Any]]:
     """The loss to differentiate, and the outputs for ``on_train_batch_end``."""
     extra: dict[str, Any] = {}
     if isinstance(answer, Tensor):
@@ -173,7 +173,8 @@ def _read(answer: Any, accumulate: int) -> tuple[Tensor | None, dict[str, Any]]:
         extra = {key: value for key, value in answer.items() if key != "loss"}
     elif answer is None:
         warnings.warn(
-            "training_step returned None: no update for this batch; ignore this if it was on purpose", stacklevel=2
+            f"training_step returned None: no update for this batch; ignore this if it was on purpose{_wrapped_by(trainer)}",
+            stacklevel=2,
         )
         return None, {}
     else:
@@ -190,6 +191,14 @@ def _read(answer: Any, accumulate: int) -> tuple[Tensor | None, dict[str, Any]]:
     if accumulate > 1:
         loss = loss / accumulate
     return loss, {"loss": loss.detach(), **extra}
+
+
+def _wrapped_by(trainer: Trainer) -> str:
+    """Who may have lost the loss on its way: a wrapper that returns nothing gives None in its place."""
+    names = [repr(row.plugin) for row in trainer.bus.order("training_step") if "wrapper" in row.flags]
+    if not names:
+        return ""
+    return f". If the step did return a loss, a wrapper lost it: that of {', '.join(names)} must return what its yield gives"
 
 
 def clip(trainer: Trainer, optimizer: Any) -> None:

@@ -21,6 +21,7 @@ from hookbus.engine.optimizer import LightningOptimizer
 from hookbus.engine.precision import make_precision
 from hookbus.engine.strategy import SingleDeviceStrategy
 from hookbus.errors import MisconfigurationException
+from hookbus.hparams import merged
 from hookbus.taps import Taps
 from hookbus.trainer import roster, schedules
 from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unknown, refuse_unsupported
@@ -518,12 +519,14 @@ class Trainer(TrainerView):
         self.save_checkpoint(os.path.join(self.log_dir or self.default_root_dir, "checkpoints", name))
 
     def _hyper_parameters(self) -> dict[str, Any]:
-        """The hyper-parameters of module and data module that are meant for loggers."""
-        params: dict[str, Any] = {}
-        for owner in (self.datamodule, self.lightning_module):
-            if owner is not None and getattr(owner, "_log_hyperparams", False):
-                params.update(getattr(owner, "hparams_initial", {}))
-        return params
+        """The hyper-parameters of module and data module that are meant for loggers.
+
+        Raises:
+            MisconfigurationException: both have one of the same name, with different values.
+        """
+        owners = (self.datamodule, self.lightning_module)
+        both = [getattr(o, "hparams_initial", {}) for o in owners if getattr(o, "_log_hyperparams", False)]
+        return merged(*both)
 
     def _warn_once(self, message: str) -> None:
         if message not in self._said:

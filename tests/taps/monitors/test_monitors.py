@@ -186,6 +186,8 @@ def test_two_monitors_of_one_kind_stand_side_by_side(tmp_path):
         ({"evry": 3}, TypeError, "no argument evry"),
         ({"on_missing": "shout"}, ValueError, "on_missing must be"),
         ({"where": "head"}, ValueError, "where must be a function"),
+        ({"types": "Linear"}, TypeError, "types must be classes, such as torch.nn.Linear, got 'Linear'"),
+        ({"modules": 3}, TypeError, "modules must be names"),
     ],
 )
 def test_bad_arguments_are_refused_at_once(monitor, arguments, error, message):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -119,7 +121,9 @@ def _model(path: str) -> tuple[nn.Module, Callable[[Any], Any] | None]:
     except ModuleNotFoundError as error:
         if error.name and f"{module_path}.".startswith(f"{error.name}."):
             raise UsageError(f"--model: there is no module {module_path!r}") from error
-        raise
+        raise UsageError(f"--model: {module_path} cannot be imported: {_in_a_line(error)}") from error
+    except Exception as error:
+        raise UsageError(f"--model: {module_path} cannot be imported: {_in_a_line(error)}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise UsageError(f"--model: {module_path} has no {name!r}")
@@ -129,7 +133,10 @@ def _model(path: str) -> tuple[nn.Module, Callable[[Any], Any] | None]:
     if not isinstance(found, nn.Module):
         if not callable(found):
             raise UsageError(f"--model: {path} is a {type(found).__name__}; expected a module, or what makes one")
-        found = found()
+        try:
+            found = found()
+        except Exception as error:
+            raise UsageError(f"--model: {path}() raised {_in_a_line(error)}") from error
     model, transform = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
     if not isinstance(model, nn.Module):
         raise UsageError(f"--model: {path} makes a {type(model).__name__}; expected a torch.nn.Module")
@@ -141,12 +148,27 @@ def _load_weights(model: nn.Module, path: str) -> None:
 
     if not os.path.isfile(path):
         raise UsageError(f"there is no file {path!r}")
-    found = torch.load(path, map_location="cpu", weights_only=True)
+    try:
+        found = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        # torch's own text is long, and advises to load what cannot be trusted.
+        raise UsageError(
+            f"--weights: {path} cannot be read ({type(error).__name__}): expected tensors and plain data, saved by torch.save; "
+            "it holds something else, or is damaged"
+        ) from error
     state = found.get("state_dict", found) if isinstance(found, dict) else found
     try:
         model.load_state_dict(state)
-    except (RuntimeError, TypeError) as error:
+    except (AttributeError, RuntimeError, TypeError) as error:
         raise UsageError(f"--weights: {path} does not fit the model: {error}") from error
+
+
+def _in_a_line(error: BaseException) -> str:
+    """An error's type, place and the first line of what it says."""
+    place = traceback.extract_tb(error.__traceback__)[-1:]
+    where = "".join(f" ({os.path.basename(frame.filename)}:{frame.lineno})" for frame in place)
+    first = next((line for line in map(str.strip, str(error).splitlines()) if line), "no message")
+    return f"{type(error).__name__}: {first}{where}"
 
 
 def _opened(path: str) -> Any:
@@ -200,6 +222,10 @@ def _numbers(option: str, text: str | None) -> list[float] | None:
     if text is None:
         return None
     try:
-        return [float(part) for part in text.split(",")]
+        numbers = [float(part) for part in text.split(",")]
     except ValueError:
         raise UsageError(f"{option}: expected numbers separated by commas, got {text!r}") from None
+    if not all(map(math.isfinite, numbers)) or (option == "--std" and min(numbers) <= 0):
+        kind = "finite numbers above 0, as each channel is divided by one" if option == "--std" else "finite numbers"
+        raise UsageError(f"{option}: expected {kind}, got {text!r}")
+    return numbers

@@ -108,8 +108,11 @@ def class_activation_maps(
         hookbus.taps.SelectionError: the model has no such layer; the message suggests the nearest name.
         LayerError: a layer was not called, or more than once while ``call`` does not say which; its output has no
             dimension of space; or the scores do not depend on it.
+        TypeError: the model is no module, or a layer is neither a name, a pattern nor a module.
         ValueError: targets or a method that make no sense.
     """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}: {model!r}")
     formula = method_called(method)
     selected = [layers] if isinstance(layers, (str, re.Pattern, nn.Module)) else list(layers)
     if not selected:

@@ -84,6 +84,7 @@ class GradCamMonitor(Callback):
         if isinstance(target, str) and target not in ("predicted", "label"):
             raise ValueError(f"target must be 'predicted', 'label' or the number of a class, got {target!r}")
         method_called(method)
+        _check_samples(samples)
         self.every, self.method, self.target = every, method, target
         self.layers = [layers] if isinstance(layers, str) else None if layers is None else list(layers)
         self.samples = samples if isinstance(samples, (int, Mapping)) else {0: list(samples)}
@@ -210,6 +211,31 @@ class GradCamMonitor(Callback):
             return []
         trainer.print(f"gradcam: draws layer {found!r}, the last convolution; layers=… chooses others")
         return [found]
+
+
+def _check_samples(samples: Any) -> None:
+    """Refuse what is neither a number of samples, nor indices, nor indices by loader.
+
+    Raises:
+        ValueError: says what was expected.
+    """
+
+    def is_number(value: Any) -> bool:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+    loaders = samples if isinstance(samples, Mapping) else {0: samples}
+    right = is_number(samples) or all(
+        is_number(loader)
+        and isinstance(indices, Sequence)
+        and not isinstance(indices, (str, bytes))
+        and all(map(is_number, indices))
+        for loader, indices in loaders.items()
+    )
+    if not right:
+        raise ValueError(
+            "samples must be a number of samples, a list of indices in the first loader, or a mapping from loaders to lists of "
+            f"indices, such as {{0: [7], 1: [3]}}; got {samples!r}"
+        )
 
 
 class _GivingUp:
