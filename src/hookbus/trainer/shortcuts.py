@@ -48,12 +48,10 @@ class Shortcuts:
         "_default",
         "_silent",
         "_watching",
-        "backward",
         "clip",
         "no_outputs",
         "step",
         "transfer",
-        "zero_grad",
     )
 
     def __init__(self, bus: Bus) -> None:
@@ -82,7 +80,7 @@ class Shortcuts:
     def _look(self, name: str) -> None:
         hook: Hook = getattr(self._bus.hook, name)
         if name in self._silent:
-            self._silent[name] = len(hook) == 0
+            self._silent[name] = len(hook) == 0 and not self._bus.monitored
         else:
             self._default[name] = _is_default(hook.sole_function(), name)
         self._conclude()

@@ -132,7 +132,7 @@ class Bench:
     """
 
     def __init__(self, library: Library, folder: str) -> None:
-        self.library = library
+        self.peer = library
         self.folder = folder
         self.recording = Recording()
         self.answers: list[Any] = []
@@ -148,7 +148,7 @@ class Bench:
         if "max_epochs" not in options:
             options["max_epochs"] = -1 if options.get("max_steps") is not None else 2
         try:
-            self.recording.trainer = self.library.Trainer(**options)
+            self.recording.trainer = self.peer.Trainer(**options)
         except Exception as error:
             self.recording.trainer = None
             self.recording.words += [">Trainer", f"<{type(error).__name__}"]
@@ -180,7 +180,7 @@ class Bench:
             step: what ``training_step`` does: a function of module, batch and index.
             **methods: methods to define or replace; None takes one away.
         """
-        lightning_module = self.library.LightningModule
+        lightning_module = self.peer.LightningModule
 
         class Model(lightning_module):
             def __init__(self) -> None:
@@ -231,7 +231,7 @@ class Bench:
             "load_state_dict": lambda this, state_dict: None,
             **methods,
         }
-        base = type("Data", (self.library.LightningDataModule,), body)
+        base = type("Data", (self.peer.LightningDataModule,), body)
         return self.recording.recorded(base, "datamodule", HOOKS["datamodule"])()
 
     def callback(self, owner: str = "callback", *, base: type | None = None, **methods: Callable[..., Any]) -> Any:
@@ -242,7 +242,7 @@ class Bench:
             "load_state_dict": lambda this, state_dict: None,
             **methods,
         }
-        made = type("Watcher", (base or self.library.Callback,), body)
+        made = type("Watcher", (base or self.peer.Callback,), body)
         return self.recording.recorded(made, owner, HOOKS["callback"])()
 
     def logger(self, owner: str = "logger", **methods: Callable[..., Any]) -> Any:
@@ -255,17 +255,17 @@ class Bench:
             "log_graph": lambda this, *args, **kwargs: None,
             **methods,
         }
-        base = type("Lines", (self.library.Logger,), body)
+        base = type("Lines", (self.peer.Logger,), body)
         return self.recording.recorded(base, owner, HOOKS["logger"])()
 
     def checkpoint(self, **options: Any) -> Any:
         """A recording ModelCheckpoint."""
-        cls = self.recording.recorded(self.library.ModelCheckpoint, "checkpoint", HOOKS["callback"])
+        cls = self.recording.recorded(self.peer.ModelCheckpoint, "checkpoint", HOOKS["callback"])
         return cls(dirpath=self.folder, **options)
 
     def early_stopping(self, **options: Any) -> Any:
         """A recording EarlyStopping."""
-        return self.recording.recorded(self.library.EarlyStopping, "early_stopping", HOOKS["callback"])(**options)
+        return self.recording.recorded(self.peer.EarlyStopping, "early_stopping", HOOKS["callback"])(**options)
 
     # -- calls -------------------------------------------------------------------------------------------------------
 

@@ -53,7 +53,7 @@ def callbacks_of_the_module_in_each_run(bench: Bench) -> None:
 def callbacks_of_the_module_replace_their_type(bench: Bench) -> None:
     """Of two callbacks of one type in the trainer both go; the one of another type stays."""
     hooks = {"on_train_epoch_start", "on_train_end", "setup"}
-    base = bench.library.Callback
+    base = bench.peer.Callback
 
     def kind(name: str) -> type:
         return type(name, (base,), {"state_key": property(lambda this: this.owner), "state_dict": lambda this: {}})
@@ -71,7 +71,7 @@ def callbacks_of_the_module_replace_their_type(bench: Bench) -> None:
 
 
 def _other(bench: Bench) -> type:
-    return type("Other", (bench.library.Callback,), {})
+    return type("Other", (bench.peer.Callback,), {})
 
 
 @scenario
