@@ -289,6 +289,27 @@ def test_the_state_of_a_sampler() -> None:
     assert len(rest) == 3
 
 
+def test_the_states_of_users_are_left_as_they_are() -> None:
+    """A tuple that looks like the state of Python's generator, say."""
+    lookalike = (1, (2, 3), None)
+
+    class Own(Stream):
+        def state_dict(self) -> dict[str, Any]:
+            return {"own": lookalike, "numpy": numpy.arange(2)}
+
+        def load_state_dict(self, state: dict[str, Any]) -> None:
+            self.taken = state
+
+    for ahead in (False, True):
+        cursor = Cursor(DataLoader(Own(6), batch_size=2), ahead=ahead)
+        iterator = cursor.begin()
+        next(iterator)
+        next(iterator)
+        state = cursor.state_dict()["dataset"]
+        assert state["own"] is lookalike
+        assert isinstance(state["numpy"], numpy.ndarray)
+
+
 def test_a_collection_of_any_shape() -> None:
     def loader() -> CombinedLoader:
         return CombinedLoader({"a": range(3), "b": (range(10, 14), range(2))}, "max_size_cycle")

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="trainings are forked")
 def test_killed_anywhere_and_taken_up_ends_the_same() -> None:
     """In a process of its own: one that has threads must not fork."""
-    command = [sys.executable, "-m", "tests.checkpoint.faults", "--trials", "21", "--json"]
+    command = [sys.executable, "-m", "tests.checkpoint.faults", "--trials", "24", "--json"]
     search = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {**os.environ, "PYTHONPATH": search, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=240)

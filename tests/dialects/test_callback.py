@@ -257,13 +257,37 @@ def test_well_spelt_and_marked_methods_are_not_warned_of(bus):
     assert callback.path == "a.ckpt"
 
 
-def test_a_snapshot_changes_with_the_methods_only():
-    callback = Callback()
-    before = dialect.snapshot(callback)
+def test_a_snapshot_differs_with_the_methods_only():
+    class Quiet(Callback):
+        def on_fit_end(self, trainer, pl_module):
+            pass
+
+    callback = Quiet()
+    before = dialect.MethodSnapshot(callback)
     callback.attribute = 1
-    assert dialect.snapshot(callback) == before
+    assert not before.differs(callback)
     callback.on_fit_end = lambda trainer, pl_module: None
-    assert dialect.snapshot(callback) != before
+    assert before.differs(callback)
+    assert not dialect.MethodSnapshot(callback).differs(callback)
+    del callback.on_fit_end
+    assert not before.differs(callback)
+    Quiet.on_fit_end = lambda self, trainer, pl_module: None
+    assert before.differs(callback)
+
+
+def test_a_snapshot_of_methods_that_are_looked_up_differs_with_what_is_found():
+    class Lookup(Callback):
+        found = None
+
+        @property
+        def on_fit_end(self):
+            return self.found
+
+    callback = Lookup()
+    before = dialect.MethodSnapshot(callback)
+    assert not before.differs(callback)
+    callback.found = lambda trainer, pl_module: None
+    assert before.differs(callback)
 
 
 def test_hooks_that_the_bus_lacks_are_left_out():

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import torch
 
-from hookbus.engine.device import batch_size_of, move_to, select_device
+from hookbus.engine.device import batch_size_of, bring_to, move_to, select_device
 from hookbus.errors import MisconfigurationException
 
 CPU, META = torch.device("cpu"), torch.device("meta")
@@ -130,3 +130,31 @@ def test_batch_size(batch: Any, size: int | None) -> None:
 def test_an_ambiguous_batch_size_is_that_of_the_first_tensor() -> None:
     with pytest.warns(UserWarning, match="ambiguous"):
         assert batch_size_of({"a": torch.zeros(5), "b": torch.zeros(4)}) == 5
+
+
+def test_a_module_moves_with_parameters_buffers_and_parts() -> None:
+    for lost in ("weight", "running_mean"):
+        network = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.BatchNorm1d(2))
+        bring_to(network, CPU)
+        moved = getattr(network[1], lost).to(META)
+        setattr(network[1], lost, torch.nn.Parameter(moved) if lost == "weight" else moved)
+        bring_to(network, META)
+        assert {tensor.device for tensor in network.state_dict().values()} == {META}
+
+
+@pytest.mark.parametrize("name", ["to", "_apply"])
+def test_a_module_with_a_way_of_its_own_to_move_is_always_asked(name: str) -> None:
+    asked = []
+
+    class Own(torch.nn.Linear):
+        pass
+
+    def move(self: Any, *args: Any, **kwargs: Any) -> Any:
+        asked.append(self)
+        return getattr(torch.nn.Module, name)(self, *args, **kwargs)
+
+    setattr(Own, name, move)
+    part = Own(1, 1)
+    bring_to(part, CPU)
+    bring_to(torch.nn.Sequential(part), CPU)
+    assert asked == ([part, part] if name == "_apply" else [part])

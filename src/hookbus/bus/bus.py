@@ -145,10 +145,10 @@ class Bus(pluggy.PluginManager):
         self._sequence += 1
         registration = Registration(plugin, name, owner, source, role, self._sequence, state_key=state_key)
         if callback.is_callback(plugin):
-            registration.snapshot = callback.snapshot(plugin)
+            registration.snapshot = callback.MethodSnapshot(plugin)
             if self.closed:
                 callback.warn_of_misspelt(plugin, tuple(vars(self.hook)))
-        hooks = set(vars(self.hook))
+        hooks = len(vars(self.hook))
         self._name2plugin[name] = plugin
         self._registrations[name] = registration
         try:
@@ -161,7 +161,7 @@ class Bus(pluggy.PluginManager):
                 heralds.call_historic(kwargs={"plugin": plugin, "name": name})
         except BaseException:
             self.unregister(plugin, name)
-            for new in set(vars(self.hook)) - hooks:
+            for new in list(vars(self.hook))[hooks:]:
                 if not self._hook(new).get_hookimpls() and not self._is_specified(new):
                     delattr(self.hook, new)
             raise
@@ -218,9 +218,9 @@ class Bus(pluggy.PluginManager):
                     continue  # blocked
                 known = self._registrations[given]
                 known.listed, known.position, moved = True, place, True
-            elif known.snapshot is not None and known.snapshot != (now := callback.snapshot(plugin)):
+            elif known.snapshot is not None and known.snapshot.differs(plugin):
                 self._read_again(known)
-                known.snapshot = now
+                known.snapshot = callback.MethodSnapshot(plugin)
             if known.listed and known.position != place:
                 known.position, moved = place, True
         if moved:

@@ -61,7 +61,7 @@ def restore(bus: Bus, state: dict[str, Any]) -> None:
         plugin, reads, counters = described.pop("plugin"), described.pop("reads"), described.pop("counters")
         registration = Registration(plugin, **described)
         if callback.is_callback(plugin):
-            registration.snapshot = callback.snapshot(plugin)
+            registration.snapshot = callback.MethodSnapshot(plugin)
         bus._name2plugin[registration.name] = plugin
         bus._registrations[registration.name] = registration
         for read in reads:

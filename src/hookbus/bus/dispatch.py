@@ -10,8 +10,9 @@ A hook with the arguments ``trainer, loss`` and two implementations, of which on
         return _results
 
 The function object stays the same for the life of the hook, so that a reference to it never goes stale: a change of
-the implementations only swaps its ``__code__``, first for a stub that compiles at the next call. A call that is
-running keeps the code that it began with, hence the set of implementations, as pluggy's copy of its list does.
+the implementations only swaps its ``__code__``, first for a stub that compiles at the next call, or, where nobody
+is left, for code that answers at once. A call that is running keeps the code that it began with, hence the set of
+implementations, as pluggy's copy of its list does.
 
 The names that the code calls (``_7_0`` for the first in the seventh code, ``_0`` in the text that tracebacks show)
 stand in the function's own globals and are removed when that code is gone: implementations are released with the last
@@ -106,11 +107,22 @@ def stable_function(shape: Shape, defaults: tuple[Any, ...], compile_now: Callab
     if clash:
         raise ValueError(f"hook {shape.name!r}: argument names must not begin with '_', got {', '.join(clash)}")
     namespace: dict[str, Any] = {"__name__": __name__, "_enter": enter, "_leave": leave, "_raise_first": raise_first}
-    body = ["_compile()", f"return _self({', '.join(shape.parameters)})"]
-    code = _compiled(shape, body, f"<hookbus {shape.name}>", {})
-    function = types.FunctionType(code, namespace, shape.name, defaults or None)
+    function = types.FunctionType(stub(shape), namespace, shape.name, defaults or None)
     namespace.update(_compile=compile_now, _self=function)
     return function
+
+
+@functools.lru_cache(maxsize=1024)
+def stub(shape: Shape) -> types.CodeType:
+    """Code that compiles the hook, then calls it; that of a stable function whose implementations have changed."""
+    body = ["_compile()", f"return _self({', '.join(shape.parameters)})"]
+    return _compiled(shape, body, f"<hookbus {shape.name}>", {})
+
+
+@functools.lru_cache(maxsize=1024)
+def idle(shape: Shape) -> types.CodeType:
+    """The code of a hook that nobody implements; it is the same for all of the same shape."""
+    return _compiled(shape, _nothing(shape), f"<hookbus {shape.name}>", {})
 
 
 def compile_calls(function: types.FunctionType, shape: Shape, calls: Sequence[Call]) -> None:
@@ -137,7 +149,7 @@ def compile_calls(function: types.FunctionType, shape: Shape, calls: Sequence[Ca
     elif inner:
         body = [*setup, *_inner(shape, inner), f"return {result}"]
     else:
-        body = [f"return {shape.fold or ('None' if shape.firstresult else '[]')}"]
+        body = _nothing(shape)
     _install(function, shape, body, [call.function for call in calls])
 
 
@@ -145,6 +157,10 @@ def compile_fallback(function: types.FunctionType, shape: Shape, execute: Callab
     """Let ``function`` hand its arguments to ``execute`` as a dictionary: pluggy's own, plain way."""
     given = ", ".join(f"{name!r}: {name}" for name in shape.parameters)
     _install(function, shape, [f"return _0({{{given}}})"], [execute])
+
+
+def _nothing(shape: Shape) -> list[str]:
+    return [f"return {shape.fold or ('None' if shape.firstresult else '[]')}"]
 
 
 def _inner(shape: Shape, calls: Sequence[tuple[str, Call]]) -> list[str]:
@@ -201,20 +217,40 @@ def _install(
     filename = f"<hookbus {shape.name} {serial}>"
     names = {f"_{i}": f"_{serial}_{i}" for i in range(len(functions))}
     code = _compiled(shape, [line.partition(_COMMENT)[0] for line in body], filename, names)
-    text = _text(shape, body)
-    linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)  # for tracebacks
     function.__globals__.update(zip(names.values(), functions, strict=True))
-    weakref.finalize(code, _release, weakref.ref(function), tuple(names.values()), filename).atexit = False
+    linecache.cache[filename] = _Source(filename, shape, body)
+    _guards[filename] = weakref.ref(code, functools.partial(_release, weakref.ref(function), names.values(), filename))
     function.__code__ = code
 
 
-def _release(function: weakref.ref[types.FunctionType], names: Iterable[str], filename: str) -> None:
+#: Each waits for the end of a code object.
+_guards: dict[str, weakref.ref[types.CodeType]] = {}
+
+
+def _release(
+    function: weakref.ref[types.FunctionType], names: Iterable[str], filename: str, _: weakref.ref[types.CodeType]
+) -> None:
     """Forget what belonged to a code object that is no more."""
+    _guards.pop(filename, None)
     linecache.cache.pop(filename, None)
     owner = function()
     if owner is not None:
         for name in names:
             owner.__globals__.pop(name, None)
+
+
+class _Source(tuple[Any, ...]):
+    """The text of a code object as ``linecache`` keeps it for tracebacks, put together only when one is shown."""
+
+    _parts: tuple[Shape, Sequence[str]]
+
+    def __new__(cls, filename: str, shape: Shape, body: Sequence[str]) -> _Source:
+        source = super().__new__(cls, (0, None, (), filename))  # a time of None: never out of date
+        source._parts = shape, body
+        return source
+
+    def __getitem__(self, index: Any) -> Any:
+        return _text(*self._parts).splitlines(keepends=True) if index == 2 else super().__getitem__(index)
 
 
 def running_hook(skip: int = 0) -> str | None:

@@ -67,6 +67,8 @@ def filtered(
         heeded: the filters that count here; the others are left to whoever calls.
     """
     options = implementation.options
+    if not options:
+        return implementation, None
     asked = HookimplOptions(**{key: value for key, value in options.items() if key in heeded})  # type: ignore[typeddict-item]
     if not any(asked.values()):
         return implementation, None

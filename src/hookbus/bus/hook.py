@@ -11,6 +11,7 @@ import pluggy
 from hookbus.bus import dispatch
 from hookbus.bus.errors import UnknownHookError
 from hookbus.bus.order import Position, Ranked, arrange, constrain, flags, place
+from hookbus.dialects import Implementation
 from hookbus.hookspecs import nearest
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Hook(pluggy.HookCaller):
     """All implementations of one hook, in call order.
 
     Attributes:
+        is_tap: whether this is a point inside the network, whose implementations :mod:`hookbus.taps` calls one by one.
         watchers: called, without arguments, whenever the implementations or the way to call them have changed.
     """
 
@@ -48,12 +50,12 @@ class Hook(pluggy.HookCaller):
         self._bus = bus
         self._shape: dispatch.Shape | None = None
         self._fire: types.FunctionType | None = None
-        self._stub: types.CodeType | None = None
         self._known: frozenset[str] = frozenset()
         self._required: tuple[str, ...] = ()
         self._exact = -1  # number of arguments, where none has a default: so many are all of them, or an error
         self._defaults: dict[str, object] = {}
         self._old_style = False
+        self.is_tap = False
         self._direct: types.FunctionType | None = None
         self.watchers: list[Callable[[], None]] = []
 
@@ -73,7 +75,8 @@ class Hook(pluggy.HookCaller):
         except ValueError:
             self.spec = self._call_history = None
             raise
-        self._shape, self._fire, self._stub = shape, function, function.__code__
+        self._shape, self._fire = shape, function
+        self.is_tap = bool(self.spec_options.get("tap"))
         self._known, self._required = frozenset(parameters), self.spec.argnames
         self._exact, self._defaults = -1 if defaults else len(parameters), self.spec.kwargdefaults
         vars(self._bus.fire)[self.name] = function
@@ -88,14 +91,9 @@ class Hook(pluggy.HookCaller):
         """The options of the specification, empty without one."""
         return {} if self.spec is None else cast(Mapping[str, Any], self.spec.opts)
 
-    @property
-    def is_tap(self) -> bool:
-        """Whether this is a point inside the network, whose implementations :mod:`hookbus.taps` calls one by one."""
-        return bool(self.spec_options.get("tap"))
-
     def calls(self) -> list[tuple[dispatch.Call, Ranked]]:
         """What a call of this hook runs, in order: for those who decide for each implementation whether to call it."""
-        return [(self._call(entry), entry) for entry in self.entries()]
+        return [(self._call(entry.name, entry.implementation), entry) for entry in self.entries()]
 
     def __call__(self, **kwargs: object) -> Any:
         """Call the hook with keyword arguments; see :class:`Fire` for the faster way.
@@ -116,9 +114,9 @@ class Hook(pluggy.HookCaller):
         return self._hookexec(self.name, self._hookimpls.copy(), kwargs, self._shape.firstresult)
 
     def _add_hookimpl(self, hookimpl: pluggy.HookImpl) -> None:
-        moving = any(_asks(impl) for impl in (hookimpl, *self._hookimpls))
+        moving = any(map(_asks, (hookimpl, *self._hookimpls)))
         if self._bus.list_order and not moving:
-            self._hookimpls.insert(self._insertion_point(hookimpl), hookimpl)
+            self._hookimpls.insert(self._insertion_point(hookimpl) if self._hookimpls else 0, hookimpl)
             self.changed()
             return
         super()._add_hookimpl(hookimpl)
@@ -201,8 +199,9 @@ class Hook(pluggy.HookCaller):
         """Let the next call compile the hook anew."""
         self._old_style = any(impl.hookwrapper for impl in self._hookimpls)
         self._direct = None if self._old_style or self.is_historic() else self._fire
-        if self._fire is not None and self._stub is not None:
-            self._fire.__code__ = self._stub
+        if self._fire is not None and self._shape is not None:
+            idle = not self._hookimpls and not self._bus.monitored and not self.is_historic()
+            self._fire.__code__ = (dispatch.idle if idle else dispatch.stub)(self._shape)
         for tell in tuple(self.watchers):
             tell()
 
@@ -232,17 +231,17 @@ class Hook(pluggy.HookCaller):
         if self._bus.monitored or self._old_style:
             dispatch.compile_fallback(function, shape, self._call_plainly)
             return
-        dispatch.compile_calls(function, shape, [self._call(entry) for entry in self.entries()])
+        calls = [self._call(impl.plugin_name, self._bus._of(impl)) for impl in reversed(self._hookimpls)]
+        dispatch.compile_calls(function, shape, calls)
 
-    def _call(self, entry: Ranked) -> dispatch.Call:
-        made = entry.implementation
-        run = made.function
-        if self._bus.timing is not None and not made.wrapper:
-            run = self._bus.timing.timed(self.name, entry.name, run)
+    def _call(self, plugin: str, made: Implementation) -> dispatch.Call:
+        run, wrapper = made.function, made.wrapper
+        if self._bus.timing is not None and not wrapper:
+            run = self._bus.timing.timed(self.name, plugin, run)
         shape = self._shape
         assert shape is not None
-        keywords = tuple(name for name in made.optional if name in shape.parameters)
-        return dispatch.Call(entry.name, run, made.args, keywords, made.wrapper, made.silent, made.location)
+        keywords = tuple(name for name in made.optional if name in shape.parameters) if made.optional else ()
+        return dispatch.Call(plugin, run, made.args, keywords, wrapper, made.silent, made.location)
 
     def _call_plainly(self, kwargs: dict[str, Any]) -> Any:
         assert self._shape is not None

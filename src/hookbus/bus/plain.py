@@ -18,27 +18,22 @@ from hookbus.dialects import Implementation
 
 def hookimpl_of(plugin: object, name: str, implementation: Implementation) -> pluggy.HookImpl:
     """The implementation in pluggy's terms, for pluggy's own way to call it."""
-    options = implementation.options
-    impl = pluggy.HookImpl(
-        plugin,
-        name,
-        _probe,
-        {
-            "wrapper": options.get("wrapper", False),
-            "hookwrapper": options.get("hookwrapper", False),
-            "optionalhook": options.get("optionalhook", False),
-            "tryfirst": options.get("tryfirst", False),
-            "trylast": options.get("trylast", False),
-            "specname": options.get("specname"),
-        },
-    )
-    # Assigned, not passed: pluggy would derive the names from the signature, and a callback is called by position.
-    slots: Any = impl
-    slots.function = _silenced(implementation.function) if implementation.silent else implementation.function
-    slots.argnames = implementation.args
-    slots.kwargnames = implementation.optional
-    slots.opts = options
-    return impl
+    return _HookImpl(plugin, name, implementation)
+
+
+class _HookImpl(pluggy.HookImpl):  # type: ignore[misc]  # final for others' eyes; nothing but its making is changed
+    """pluggy's record, made from ours: pluggy would derive the names of arguments from the signature, and take its time."""
+
+    __slots__ = ()
+
+    def __init__(self, plugin: object, name: str, implementation: Implementation) -> None:
+        options: Any = implementation.options
+        slots: Any = self
+        slots.plugin, slots.plugin_name, slots.opts = plugin, name, options
+        slots.function = _silenced(implementation.function) if implementation.silent else implementation.function
+        slots.argnames, slots.kwargnames = implementation.args, implementation.optional
+        for flag in ("wrapper", "hookwrapper", "optionalhook", "tryfirst", "trylast"):
+            setattr(slots, flag, options.get(flag, False))
 
 
 def implementation_of(impl: pluggy.HookImpl) -> Implementation:
@@ -89,7 +84,3 @@ def _silenced(function: Callable[..., Any]) -> Callable[..., None]:
         function(*args, **kwargs)
 
     return silenced
-
-
-def _probe() -> None:
-    """What a ``HookImpl`` is made from before it gets its real function."""

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import pluggy
 
 from hookbus.bus.filters import Filter
 from hookbus.bus.order import Ranked
 from hookbus.dialects import Implementation
+from hookbus.dialects.callback import MethodSnapshot
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One implementation that takes part.
 
     Attributes:
@@ -55,7 +56,7 @@ class Registration:
     position: int
     listed: bool = False
     entries: list[Entry] = field(default_factory=list)
-    snapshot: tuple[object, ...] | None = None
+    snapshot: MethodSnapshot | None = None
     state_key: str | None = None
     failed: set[str] = field(default_factory=set)
 

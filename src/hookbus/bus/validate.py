@@ -6,6 +6,7 @@ All problems of the implementations are told at once, each with plugin, hook, pl
 from __future__ import annotations
 
 import inspect
+import types
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -140,16 +141,19 @@ def suggestion(word: str, known: Sequence[str]) -> str:
 def _against_spec(hook: Hook, plugin: str, implementation: Implementation) -> list[str]:
     spec = hook.spec
     assert spec is not None
-    where = f"plugin {plugin!r}, hook {hook.name!r} ({implementation.location})"
     if spec.warn_on_impl:
         _warn_at(implementation, spec.warn_on_impl)
     if spec.warn_on_impl_args:
         for name in (*implementation.args, *implementation.optional):
             if name in spec.warn_on_impl_args:
                 _warn_at(implementation, spec.warn_on_impl_args[name])
-    found = []
     parameters = spec.argnames + spec.kwargnames
     unknown = [name for name in implementation.args if name not in parameters]
+    keyword_only = _required_keyword_only(implementation)
+    if not (unknown or keyword_only or implementation.options):
+        return []  # as nearly all are
+    where = f"plugin {plugin!r}, hook {hook.name!r} ({implementation.location})"
+    found = []
     if unknown:
         hints = ", ".join(f"{name!r}{suggestion(name, parameters)}" for name in unknown)
         found.append(
@@ -165,7 +169,6 @@ def _against_spec(hook: Hook, plugin: str, implementation: Implementation) -> li
                 f"{where}: the predicate of when={flag_name(predicate)} asks for {hints} "
                 f"(the hook has: {', '.join(parameters) or 'no arguments'})"
             )
-    keyword_only = _required_keyword_only(implementation)
     if keyword_only:
         found.append(f"{where}: keyword-only argument(s) {keyword_only} would get no value; drop the '*' before them")
     wrapper, old = implementation.options.get("wrapper"), implementation.options.get("hookwrapper")
@@ -194,6 +197,9 @@ def _tap_problems(hook: Hook, where: str, implementation: Implementation) -> lis
 
 
 def _required_keyword_only(implementation: Implementation) -> str:
+    function = getattr(implementation.function, "__func__", implementation.function)
+    if type(function) is types.FunctionType and not (function.__code__.co_kwonlyargcount or function.__dict__):
+        return ""
     parameters = parameters_of(implementation.function) or ()
     return ", ".join(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
 

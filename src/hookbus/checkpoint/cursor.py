@@ -26,6 +26,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, Literal
 
+import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from hookbus.checkpoint import rng
@@ -44,12 +45,14 @@ class Cursor:
     Args:
         loader: any iterable of batches.
         ahead: whether the caller reads one batch ahead of the one that he works on.
+        alone: whether the first batch is fetched as soon as the iteration has begun.
     """
 
-    def __init__(self, loader: Any, *, ahead: bool = False) -> None:
+    def __init__(self, loader: Any, *, ahead: bool = False, alone: bool = True) -> None:
         self._loader = loader
+        self._alone = alone
         self._ahead = ahead
-        self._leaves = [Cursor(leaf) for leaf in _leaves(loader)]
+        self._leaves = [Cursor(leaf, alone=False) for leaf in _leaves(loader)]
         self._start: dict[str, Any] | None = None
         self._position = 0
         self._before: dict[str, Any] | None = None
@@ -88,17 +91,15 @@ class Cursor:
 
     def state_dict(self) -> dict[str, Any]:
         """The place behind the last batch that the caller works on, as plain data."""
-        if self._before is None:
-            return self._state()
-        return rng.as_plain(self._before)  # type: ignore[no-any-return]
+        return _plain(self._state() if self._before is None else self._before)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
     def _beginning(self) -> dict[str, Any] | None:
-        """What determines the iteration that is about to begin."""
+        """What determines the iteration that is about to begin; the random streams as they are, for most are never saved."""
         if self.kind not in ("indexed", "replayed"):
             return None
-        sampler, now = _sampler(self._loader), rng.capture(cuda=False)
+        sampler, now = _sampler(self._loader), rng.capture(cuda=False, plain=False)
         own = sampler.state_dict() if _is_stateful(sampler) else None
         start = {"rng": now, "streams": streams(self._loader), "sampler": own}
         if is_warm(self._loader):
@@ -127,7 +128,7 @@ class Cursor:
         start = self._start
         if start is not None and "first" not in start and not getattr(self._loader, "num_workers", 0):
             # Building the iterator drew a seed; other loaders may have drawn since; now samplers and datasets begin.
-            start["first"] = rng.capture(cuda=False)
+            start["first"] = _after_beginning(self._loader, start["rng"] if self._alone else None)
         if not self._ahead:
             for batch in iterator:
                 self._position += 1
@@ -233,6 +234,20 @@ def _is_stateful(value: Any) -> bool:
     return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
+def _plain(state: dict[str, Any]) -> dict[str, Any]:
+    """A place with its random streams as plain data; the states of loaders, datasets and samplers are their own affair."""
+    plain = dict(state)
+    if plain.get("start") is not None:
+        plain["start"] = {
+            key: rng.as_plain(value) if key in ("rng", "first") else value for key, value in plain["start"].items()
+        }
+    if "ahead" in plain:
+        plain["ahead"] = rng.as_plain(plain["ahead"])
+    if "leaves" in plain:
+        plain["leaves"] = [leaf and _plain(leaf) for leaf in plain["leaves"]]
+    return plain
+
+
 # -- collections of loaders ----------------------------------------------------------------------------------------------
 
 
@@ -288,7 +303,24 @@ def _resumed(leaf: Cursor, state: dict[str, Any] | None, policy: Policy) -> Call
 def _sampler(loader: Any) -> Any:
     """What gives the indices of single samples; None if there is nothing of the kind."""
     batch_sampler = getattr(loader, "batch_sampler", None)
-    return getattr(batch_sampler, "sampler", None) or getattr(loader, "sampler", None)
+    sampler = getattr(batch_sampler, "sampler", None)
+    return getattr(loader, "sampler", None) if sampler is None else sampler
+
+
+def _after_beginning(loader: Any, before: dict[str, Any] | None) -> dict[str, Any]:
+    """The random streams, as they are, when an iteration over ``loader`` has just begun.
+
+    torch's own classes have drawn from torch's stream alone; taking down NumPy's takes ten times as long.
+
+    Args:
+        loader: any.
+        before: the streams just before that; None if something else may have drawn since.
+    """
+    if before is not None and type(loader) is DataLoader and not isinstance(loader.dataset, IterableDataset):
+        indices = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
+        if type(indices).__module__ == "torch.utils.data.sampler":
+            return {**before, "torch": torch.get_rng_state()}
+    return rng.capture(cuda=False, plain=False)
 
 
 def is_warm(loader: Any) -> bool:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import operator
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from itertools import repeat
+from typing import Final
 
 from hookbus.callback import CALLBACK_HOOKS
-from hookbus.dialects.base import derives_from, inherited_options, is_marked, overridden
+from hookbus.dialects import methods
+from hookbus.dialects.base import derives_from, is_marked, overridden
 from hookbus.dialects.implementation import Implementation
-from hookbus.dialects.signature import SignatureMismatchError, positional_arguments
 from hookbus.hookspecs import nearest
+
+_CALLBACK: Final = methods.Manner(CALLBACK_HOOKS, silent=True)
 
 
 class HookNameWarning(UserWarning):
@@ -33,25 +36,31 @@ def implementations(callback: object, arguments: Mapping[str, Sequence[str]]) ->
     Raises:
         SignatureMismatchError: for a method that cannot take its hook's arguments; all such methods are named.
     """
-    found, problems = [], []
-    for hook in CALLBACK_HOOKS:
-        method = overridden(callback, hook)
-        if method is None or hook not in arguments or is_marked(callback, hook):
-            continue  # marked methods are native implementations
-        try:
-            args = positional_arguments(method, arguments[hook])
-        except SignatureMismatchError as error:
-            problems.append(f"{type(callback).__name__}.{hook} {error}")
-            continue
-        made = Implementation(hook, method, args, options=inherited_options(callback, hook))
-        found.append(replace(made, silent=not made.wrapper))
-    if problems:
-        raise SignatureMismatchError("; ".join(problems))
-    return found
+    return methods.implementations(callback, _CALLBACK, arguments)
 
 
-def snapshot(callback: object) -> tuple[object, ...]:
-    """The methods as they are now, to be compared with a later snapshot. Costs a few microseconds."""
+class MethodSnapshot:
+    """The methods of a callback as they are now, to be compared with those of later. Costs a few microseconds.
+
+    Args:
+        callback: is not kept.
+    """
+
+    __slots__ = ("_inherited", "_methods")
+
+    def __init__(self, callback: object) -> None:
+        self._inherited = tuple(map(getattr, repeat(type(callback)), CALLBACK_HOOKS, repeat(None)))
+        self._methods = None if methods.plain(callback, CALLBACK_HOOKS, self._inherited) else _bound(callback)
+
+    def differs(self, callback: object) -> bool:
+        """Whether a method was assigned or patched since, on the object or on its class."""
+        if self._methods is not None:
+            return self._methods != _bound(callback)
+        now = map(getattr, repeat(type(callback)), CALLBACK_HOOKS, repeat(None))
+        return any(map(operator.is_not, self._inherited, now)) or not vars(callback).keys().isdisjoint(CALLBACK_HOOKS)
+
+
+def _bound(callback: object) -> tuple[object, ...]:
     return tuple(map(getattr, repeat(callback), CALLBACK_HOOKS, repeat(None)))
 
 

@@ -6,12 +6,13 @@ something (``backward``, ``optimizer_step``, …) always take part; empty ones o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from hookbus.dialects.base import derives_from, inherited_options, is_marked, overridden
+from hookbus.dialects import methods
+from hookbus.dialects.base import derives_from, overridden
 from hookbus.dialects.implementation import Implementation
-from hookbus.dialects.signature import SignatureMismatchError, positional_arguments
 
 #: Base methods with a default action: the last resort of their hook.
 DEFAULT_ACTIONS: Final = frozenset(
@@ -49,7 +50,7 @@ MODULE_HOOKS: Final = (
     *_LOADERS,
     *_TRANSFER,
 )
-_NOT_POSITIONAL: Final = ("trainer", "pl_module")
+_NOT_POSITIONAL: Final = frozenset({"trainer", "pl_module"})
 DATA_HOOKS: Final = (
     "prepare_data",
     "setup",
@@ -58,6 +59,7 @@ DATA_HOOKS: Final = (
     *_TRANSFER,
     "on_exception",
 )
+_DATAMODULE: Final = methods.Manner(DATA_HOOKS, hidden=_NOT_POSITIONAL)
 
 
 def is_module(obj: object) -> bool:
@@ -88,40 +90,20 @@ def implementations(
     Raises:
         SignatureMismatchError: for methods that cannot take their hook's arguments; all of them are named.
     """
-    hooks = [hook for hook in MODULE_HOOKS if hook not in without]
-    return _methods(module, hooks, arguments, DEFAULT_ACTIONS, several_loaders)
+    spare = () if several_loaders else ("dataloader_idx",)
+    return methods.implementations(module, _manner(tuple(without)), arguments, spare=spare)
+
+
+@functools.lru_cache
+def _manner(without: tuple[str, ...]) -> methods.Manner:
+    return methods.Manner(tuple(hook for hook in MODULE_HOOKS if hook not in without), DEFAULT_ACTIONS, _NOT_POSITIONAL)
 
 
 def data_implementations(datamodule: object, arguments: Mapping[str, Sequence[str]]) -> list[Implementation]:
     """One record for each hook that a data module overrides."""
-    return _methods(datamodule, DATA_HOOKS, arguments, frozenset(), True)
+    return methods.implementations(datamodule, _DATAMODULE, arguments)
 
 
 def claimed_transfers(datamodule: object) -> tuple[str, ...]:
     """The batch transfer hooks that the data module overrides and so takes over from the module."""
     return tuple(hook for hook in _TRANSFER if overridden(datamodule, hook) is not None)
-
-
-def _methods(
-    module: object,
-    hooks: Iterable[str],
-    arguments: Mapping[str, Sequence[str]],
-    always: frozenset[str],
-    several_loaders: bool,
-) -> list[Implementation]:
-    found, problems = [], []
-    for hook in hooks:
-        method = getattr(module, hook, None) if hook in always else overridden(module, hook)
-        if method is None or hook not in arguments or is_marked(module, hook):
-            continue
-        offered = [name for name in arguments[hook] if name not in _NOT_POSITIONAL]
-        spare = () if several_loaders or not hook.endswith("_step") else ("dataloader_idx",)
-        try:
-            args = positional_arguments(method, offered, spare=spare)
-        except SignatureMismatchError as error:
-            problems.append(f"{type(module).__name__}.{hook} {error}")
-            continue
-        found.append(Implementation(hook, method, args, options=inherited_options(module, hook)))
-    if problems:
-        raise SignatureMismatchError("; ".join(problems))
-    return found

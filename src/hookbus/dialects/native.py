@@ -52,6 +52,8 @@ def _perhaps_marked(plugin: object, mark: str) -> list[str]:
 
 
 def _has(value: object, mark: str) -> bool:
+    if type(value) is types.FunctionType:
+        return mark in value.__dict__
     if isinstance(value, (staticmethod, classmethod, types.MethodType)) and hasattr(value.__func__, mark):
         return True
     return isinstance(value, (types.FunctionType, staticmethod, classmethod)) and mark in value.__dict__

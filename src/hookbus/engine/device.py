@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hookbus.engine.nested import map_leaves, tensors_in
 from hookbus.errors import MisconfigurationException
@@ -100,6 +100,21 @@ def move_to(batch: Any, device: torch.device) -> Any:
         else:
             return batch
     return map_leaves(batch, lambda leaf: _moved(leaf, device), _is_movable)
+
+
+def bring_to(module: nn.Module, device: torch.device) -> None:
+    """Let ``module`` move to ``device``; one that is there already is not asked, unless it has a way of its own to move."""
+    own_way = any(
+        getattr(type(part), name) is not getattr(nn.Module, name)
+        for part in module.modules()
+        for name in ("to", "_apply")
+    )
+    if own_way or any(
+        tensor is not None and tensor.device != device
+        for part in module.modules()
+        for tensor in (*part._parameters.values(), *part._buffers.values())
+    ):
+        module.to(device)
 
 
 def _is_movable(value: Any) -> bool:

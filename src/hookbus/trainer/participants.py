@@ -6,6 +6,7 @@ boundaries of stages, epochs and batches.
 
 from __future__ import annotations
 
+import operator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from hookbus.trainer.data import PassedLoaders
 from hookbus.trainer.states import TrainerFn
 
 if TYPE_CHECKING:
+    from hookbus.bus.hook import Hook
     from hookbus.trainer.trainer import Trainer
 
 _STEPS = {
@@ -83,27 +85,36 @@ class Participants:
     def read_module(self, *, several_loaders: bool = False) -> None:
         """Read the module's methods again, if one was assigned since, or steps are now to get ``dataloader_idx``."""
         methods = self._methods_of_module(several_loaders)
-        if list(map(id, methods)) != list(map(id, self._read)):
+        if len(methods) != len(self._read) or any(map(operator.is_not, methods, self._read)):
             self._trainer.bus.refresh(self._trainer.lightning_module, self._hooks_of_module(several_loaders))
             self._read = methods
 
-    def sync(self) -> bool:
+    def sync(self, *, just_attached: bool = False) -> bool:
         """Let the bus follow the list, and methods that were assigned since.
+
+        Args:
+            just_attached: the module's methods have been read this very moment.
 
         Returns:
             Whether the list has changed since the last time.
         """
         trainer, callbacks = self._trainer, self._trainer.callbacks
-        changed = len(self._seen) != len(callbacks) or any(
-            old is not new for old, new in zip(self._seen, callbacks, strict=True)
-        )
-        roster.number_twins(callbacks)
+        changed = len(self._seen) != len(callbacks) or any(map(operator.is_not, self._seen, callbacks))
+        if changed or just_attached:
+            roster.number_twins(callbacks)
         trainer.bus.sync("callback", callbacks, source="callbacks=[…]")
         self._seen, self.known, self.known_length = list(callbacks), callbacks, len(callbacks)
         if trainer.lightning_module is not None and trainer.bus.has_plugin("module"):
-            self.read_module(several_loaders=trainer._several_loaders)
-            _lend_logging(callbacks, trainer.lightning_module)
+            if not just_attached:
+                self.read_module(several_loaders=trainer._several_loaders)
+            if changed or just_attached:
+                _lend_logging(callbacks, trainer.lightning_module)
         return changed
+
+    def only_passed(self, hook: str) -> bool:
+        """Whether a hook that asks for loaders is answered by those alone that were passed to the entry point."""
+        found: Hook = getattr(self._trainer.bus.hook, hook)
+        return [impl.plugin_name for impl in found.get_hookimpls()] == ["dataloaders"]
 
     def attach_model_callbacks(self) -> None:
         """Ask ``configure_callbacks``, and put what it gives into the list.
@@ -115,12 +126,16 @@ class Participants:
         answers = trainer.bus.fire.configure_callbacks(trainer, trainer.lightning_module)
         if any(answer for answer in answers):
             trainer.callbacks = roster.with_model_callbacks(trainer.callbacks, answers)
-        self.sync()
+        if trainer.bus.implemented("configure_callbacks"):
+            self.sync()
 
     def set_up(self, fn: TrainerFn) -> None:
         """Fire ``setup``; callbacks that appear in the list meanwhile are set up in the same pass, as in Lightning."""
         trainer = self._trainer
         module, before = trainer.lightning_module, list(trainer.callbacks)
+        if not trainer.bus.implemented("setup"):
+            trainer.bus.fire.setup(trainer, module, fn.value)
+            return
 
         def set_up_latecomers() -> None:
             nonlocal before

@@ -72,7 +72,7 @@ class Place:
         return {
             "rng": rng.capture() if before is None else before["rng"],
             "val_batches_seen": dict(loop.val_loop._seen) if before is None else before["seen"],
-            "data": self._data() if self._frozen is None else self._frozen,
+            "data": _plain(self._data() if self._frozen is None else self._frozen),
             "metrics": trainer._metrics.state_dict({id(found): name for name, found in self._metric_objects().items()}),
             "metric_objects": self._metric_states() if before is None else before["metric_objects"],
             "gradients": self._open_gradients(),
@@ -146,8 +146,10 @@ class Place:
         """Around the question for the training loader: what it draws, say to split the data, is drawn as it was then."""
         self._loading = (self._saved.get("data") or {}).get("loading")
         if self._loading is not None:
-            return rng.isolated(self._loading["rng"])
-        self._loading = {"rng": rng.capture(cuda=False), "epoch": self._trainer.progress.epoch}
+            return nullcontext() if self._loading["rng"] is None else rng.isolated(self._loading["rng"])
+        passed = self._trainer._participants.only_passed("train_dataloader")  # to fit: nobody draws
+        now = None if passed else rng.capture(cuda=False, plain=False)
+        self._loading = {"rng": now, "epoch": self._trainer.progress.epoch}
         return nullcontext()
 
     @property
@@ -229,6 +231,12 @@ class Place:
     def validation_ends(self) -> None:
         """Forget them."""
         self._before_validation = None
+
+
+def _plain(data: dict[str, Any]) -> dict[str, Any]:
+    """With the random streams of the question for the loader as plain data: they are noted in every fit, and saved in few."""
+    loading = data["loading"]
+    return {**data, "loading": loading and {**loading, "rng": rng.as_plain(loading["rng"])}}
 
 
 def _moved(state: dict[str, Any], by: int) -> dict[str, Any]:

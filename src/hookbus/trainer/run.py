@@ -25,6 +25,7 @@ import torch
 
 from hookbus.bus import add_note, blame
 from hookbus.checkpoint import restore
+from hookbus.engine.device import bring_to
 from hookbus.seed import isolate_rng
 from hookbus.trainer import schedules
 from hookbus.trainer.data import end_workers
@@ -87,7 +88,7 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
     if checkpoint is not None:
         restore.before_setup(trainer, checkpoint, fitting=fitting)
     trainer._precision.convert_module(module)
-    module.to(trainer.strategy.root_device)
+    bring_to(module, trainer.strategy.root_device)
     if fitting:
         _set_up_optimizers(trainer)
     if checkpoint is not None and fitting:

@@ -468,7 +468,7 @@ class Trainer(TrainerView):
     ) -> Any:
         self.state.stage = stage
         self._say_header()
-        self._participants.sync()
+        self._participants.sync(just_attached=True)
         self.ckpt_path = chosen(self, ckpt_path)
         self.state.status = TrainerStatus.RUNNING
         return run(self, body, self.ckpt_path, weights_only)
