@@ -4,7 +4,7 @@ import gc
 import weakref
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hookbus import Callback, hookimpl
@@ -53,6 +53,7 @@ CHANGES = st.lists(
 
 
 @given(CHANGES)
+@example([("class", "on_fit_start", names_one), ("base", "on_fit_start", marked)])
 def test_after_any_change_the_methods_are_read_as_if_for_the_first_time(changes):
     class Base(Callback):
         pass

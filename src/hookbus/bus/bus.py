@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pluggy
@@ -18,6 +18,7 @@ from hookbus.bus.guard import guarded
 from hookbus.bus.hook import Fire, Hook
 from hookbus.bus.order import Position, Ranked
 from hookbus.bus.registration import Entry, Registration
+from hookbus.bus.specification import of_catalogue
 from hookbus.bus.timing import Timing
 from hookbus.dialects import Implementation, callback, module, native
 from hookbus.hookspecs import SPEC_MODULES
@@ -55,6 +56,7 @@ class Bus(pluggy.PluginManager):
         self.timing: Timing | None = None
         self.monitored = 0
         self._specifications: list[Any] = []
+        self._arguments: dict[str, tuple[str, ...]] | None = None
         self._registrations: dict[str, Registration] = {}
         self._entries: dict[pluggy.HookImpl, Entry] = {}
         self._sequence = 0
@@ -225,7 +227,8 @@ class Bus(pluggy.PluginManager):
                 known.position, moved = place, True
         if moved:
             for hook in _hooks(self):
-                hook.rearrange()
+                if len(hook) > 1:
+                    hook.rearrange()
 
     def refresh(self, plugin: object, implementations: Iterable[Implementation] | None = None) -> None:
         """Read a registered plugin again, after its methods were assigned or patched.
@@ -254,15 +257,31 @@ class Bus(pluggy.PluginManager):
 
     def add_hookspecs(self, module_or_class: Any) -> None:
         """Add the hook specifications of a module or class."""
+        known = of_catalogue(module_or_class) if self._reads_as_pluggy else None
+        if known is not None and not any(hasattr(self.hook, made.spec.name) for made in known):
+            for made in known:
+                self._hook(made.spec.name).specify(made)
+            self._specified(module_or_class)
+            return
         names = [name for name in dir(module_or_class) if self.parse_hookspec_opts(module_or_class, name) is not None]
         for name in names:
             self._hook(name)
         super().add_hookspecs(module_or_class)
-        self._specifications.append(module_or_class)
+        self._specified(module_or_class)
         for name in names:
             hook = self._hook(name)
             hook.rearrange()
             hook.changed()
+
+    def _specified(self, namespace: Any) -> None:
+        self._specifications.append(namespace)
+        self._arguments = None
+
+    @property
+    def _reads_as_pluggy(self) -> bool:
+        """Whether specifications are those that carry hookbus's mark."""
+        plain_parse = type(self).parse_hookspec_opts is pluggy.PluginManager.parse_hookspec_opts
+        return plain_parse and self.project_name == PROJECT
 
     def check_pending(self) -> None:
         """Raise if an implementation belongs to no specified hook; all such are named, with the nearest hook.
@@ -288,6 +307,13 @@ class Bus(pluggy.PluginManager):
         """The attribute that makes a function an implementation; None if a subclass has other ways to tell."""
         plain_parse = type(self).parse_hookimpl_opts is pluggy.PluginManager.parse_hookimpl_opts
         return f"{self.project_name}_impl" if plain_parse else None
+
+    @property
+    def arguments(self) -> Mapping[str, tuple[str, ...]]:
+        """The names of each specified hook's arguments."""
+        if self._arguments is None:
+            self._arguments = {hook.name: hook.shape.parameters for hook in _hooks(self) if hook.shape is not None}
+        return self._arguments
 
     # -- looking into it ---------------------------------------------------------------------------------------------
 
@@ -437,7 +463,7 @@ class Bus(pluggy.PluginManager):
     def _read(self, plugin: object, name: str) -> list[Implementation]:
         """What ``plugin`` implements, by its shape."""
         made = native.implementations(plugin, self.parse_hookimpl_opts, self.mark)
-        arguments = {hook.name: hook.shape.parameters for hook in _hooks(self) if hook.shape is not None}
+        arguments = self.arguments
         try:
             if callback.is_callback(plugin):
                 made += callback.implementations(plugin, arguments)

@@ -98,14 +98,7 @@ class Shape:
 
 
 def stable_function(shape: Shape, defaults: tuple[Any, ...], compile_now: Callable[[], None]) -> types.FunctionType:
-    """The function of a hook for all its life; its first code is a stub that calls ``compile_now`` first.
-
-    Raises:
-        ValueError: for argument names that begin with an underscore, which the compiled code uses itself.
-    """
-    clash = [name for name in shape.parameters if name.startswith("_")]
-    if clash:
-        raise ValueError(f"hook {shape.name!r}: argument names must not begin with '_', got {', '.join(clash)}")
+    """The function of a hook for all its life; its first code is a stub that calls ``compile_now`` first."""
     namespace: dict[str, Any] = {"__name__": __name__, "_enter": enter, "_leave": leave, "_raise_first": raise_first}
     function = types.FunctionType(stub(shape), namespace, shape.name, defaults or None)
     namespace.update(_compile=compile_now, _self=function)

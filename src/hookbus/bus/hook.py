@@ -11,6 +11,7 @@ import pluggy
 from hookbus.bus import dispatch
 from hookbus.bus.errors import UnknownHookError
 from hookbus.bus.order import Position, Ranked, arrange, constrain, flags, place
+from hookbus.bus.specification import Specification, specification
 from hookbus.dialects import Implementation
 from hookbus.hookspecs import nearest
 
@@ -66,20 +67,24 @@ class Hook(pluggy.HookCaller):
             ValueError: there is one already, or it cannot be compiled; nothing is changed then.
         """
         super().set_specification(specmodule_or_class, spec_opts)
-        assert self.spec is not None
-        parameters = self.spec.argnames + self.spec.kwargnames
-        defaults = tuple(self.spec.kwargdefaults[name] for name in self.spec.kwargnames)
         try:
-            shape = _shape(self.name, parameters, dict(spec_opts))
-            function = dispatch.stable_function(shape, defaults, self._compile)
+            made = specification(self.spec)
         except ValueError:
             self.spec = self._call_history = None
             raise
-        self._shape, self._fire = shape, function
-        self.is_tap = bool(self.spec_options.get("tap"))
-        self._known, self._required = frozenset(parameters), self.spec.argnames
-        self._exact, self._defaults = -1 if defaults else len(parameters), self.spec.kwargdefaults
+        self.specify(made)
+
+    def specify(self, made: Specification) -> None:
+        """Take a specification that has been read already."""
+        self.spec = made.spec
+        if made.is_historic:
+            self._call_history = []
+        function = dispatch.stable_function(made.shape, made.defaults, self._compile)
+        self._shape, self._fire, self.is_tap = made.shape, function, made.is_tap
+        self._known, self._required, self._exact = made.known, made.spec.argnames, made.exact
+        self._defaults = made.spec.kwargdefaults
         vars(self._bus.fire)[self.name] = function
+        self.changed()
 
     @property
     def shape(self) -> dispatch.Shape | None:
@@ -252,17 +257,3 @@ def _asks(hookimpl: pluggy.HookImpl) -> bool:
     """Whether it wants to come before or after others."""
     options = cast(Mapping[str, Any], hookimpl.opts)
     return bool(options.get("before") or options.get("after"))
-
-
-def _shape(name: str, parameters: tuple[str, ...], options: Mapping[str, Any]) -> dispatch.Shape:
-    """What a specification says of its hook, in the compiler's terms."""
-    fold = options.get("fold")
-    if fold and fold not in parameters:
-        raise ValueError(f"hook {name!r}: fold={fold!r} names none of its arguments {parameters}")
-    return dispatch.Shape(
-        name,
-        parameters,
-        firstresult=bool(options.get("firstresult")),
-        fold=fold,
-        collect_errors=bool(options.get("collect_errors")),
-    )

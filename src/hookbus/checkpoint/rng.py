@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import random
 import sys
+import types
 from array import array
 from collections.abc import Iterator
 from typing import Any, Final
@@ -72,12 +73,19 @@ def isolated(state: dict[str, Any] | None = None) -> Iterator[None]:
 
 def streams_in(owner: Any) -> dict[str, Any]:
     """The generators that stand in attributes of ``owner``, by attribute: torch's, Python's and NumPy's."""
+    attributes = getattr(owner, "__dict__", None)
+    candidates = [item for item in attributes.items() if type(item[1]) not in _NO_STREAMS] if attributes else ()
+    if not candidates:
+        return {}
     numpy = sys.modules.get("numpy")
     kinds: tuple[type, ...] = (torch.Generator, random.Random)
     if numpy is not None:
         kinds += (numpy.random.Generator, numpy.random.RandomState)
-    attributes = getattr(owner, "__dict__", {})
-    return {name: value for name, value in attributes.items() if isinstance(value, kinds)}
+    return {name: value for name, value in candidates if isinstance(value, kinds)}
+
+
+#: Most attributes are of these, and need not be asked whether they are streams.
+_NO_STREAMS: Final = frozenset({bool, int, float, str, type(None), list, dict, tuple, torch.Tensor, types.FunctionType})
 
 
 def stream_state(stream: Any) -> Any:

@@ -43,11 +43,12 @@ def inherited_options(obj: object, name: str) -> HookimplOptions:
 
     So a subclass that overrides a marked method without repeating the mark keeps the place in the order.
     """
-    own = getattr(obj, "__dict__", {}).get(name)
-    for function in (own, *(cls.__dict__[name] for cls in type(obj).__mro__ if name in cls.__dict__)):
-        options = getattr(function, "__dict__", _NOTHING).get(_MARK)
-        if isinstance(options, dict):
-            return cast(HookimplOptions, options)
+    for namespace in (getattr(obj, "__dict__", _NOTHING), *map(vars, type(obj).__mro__)):
+        function = namespace.get(name)
+        if function is not None:
+            options = getattr(function, "__dict__", _NOTHING).get(_MARK)
+            if isinstance(options, dict):
+                return cast(HookimplOptions, options)
     return HookimplOptions()
 
 

@@ -18,7 +18,6 @@ from typing import Any
 from hookbus.dialects.base import inherited_options, is_marked, overridden
 from hookbus.dialects.implementation import Implementation
 from hookbus.dialects.signature import SignatureMismatchError, positional_arguments
-from hookbus.markers import HookimplOptions
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,11 @@ class Manner:
 
 @dataclass(frozen=True)
 class _Method:
-    """One method as it was found: the hook's arguments, those that it takes (None if it does not count), and its marks."""
+    """One method as it was found: the hook's arguments, and those that it takes (None if it does not count)."""
 
     hook: str
     offered: Sequence[str] | None
     args: tuple[str, ...] | None = None
-    optioned: bool = False
 
 
 @dataclass(frozen=True)
@@ -101,9 +99,7 @@ def implementations(
             absent = tuple(hook for hook, function in zip(manner.hooks, functions, strict=True) if function is None)
             reads[manner, bool(spare)] = _Read(tuple(map(_reference, functions)), methods, absent)
     return [
-        _implementation(obj, method.hook, method.args, method.optioned, manner.silent)
-        for method in methods
-        if method.args is not None
+        _implementation(obj, method.hook, method.args, manner.silent) for method in methods if method.args is not None
     ]
 
 
@@ -111,8 +107,8 @@ def _reference(function: Any) -> Callable[[], Any]:
     return type(None) if function is None else weakref.ref(function)
 
 
-def _implementation(obj: object, hook: str, args: tuple[str, ...], optioned: bool, silent: bool) -> Implementation:
-    options = inherited_options(obj, hook) if optioned else HookimplOptions()
+def _implementation(obj: object, hook: str, args: tuple[str, ...], silent: bool) -> Implementation:
+    options = inherited_options(obj, hook)
     wrapper = options.get("wrapper") or options.get("hookwrapper")
     return Implementation(hook, getattr(obj, hook), args, options=options, silent=silent and not wrapper)
 
@@ -147,7 +143,7 @@ def _read(
         except SignatureMismatchError as error:
             problems.append(f"{type(obj).__name__}.{hook} {error}")
             continue
-        found.append(_Method(hook, arguments[hook], args, bool(inherited_options(obj, hook))))
+        found.append(_Method(hook, arguments[hook], args))
     if problems:
         raise SignatureMismatchError("; ".join(problems))
     return tuple(found)

@@ -161,10 +161,9 @@ class Participants:
         trainer = self._trainer
         module, bus = trainer.lightning_module, trainer.bus
         claimed = () if trainer.datamodule is None else module_dialect.claimed_transfers(trainer.datamodule)
-        arguments = {name: hook.shape.parameters for name, hook in vars(bus.hook).items() if hook.shape is not None}
         made = native_dialect.implementations(module, bus.parse_hookimpl_opts, bus.mark)
         return made + module_dialect.implementations(
-            module, arguments, without=claimed, several_loaders=several_loaders
+            module, bus.arguments, without=claimed, several_loaders=several_loaders
         )
 
 
