@@ -3,6 +3,8 @@
 A plain class on purpose: no metaclass, no ``__slots__``, no ``__init__`` and no state, so that it mixes with
 ``nn.Module`` and ABCs, and works when a subclass never calls ``super().__init__()``. When each method is called, and
 with what, is documented by the hookspec of the same name. Methods that a subclass leaves alone cost nothing.
+
+:class:`NumberedCallback` is the base of those with state of which a trainer may have several.
 """
 
 from __future__ import annotations
@@ -205,3 +207,18 @@ class Callback:
 
 #: The hooks that a ``Callback`` method implements by its name alone, in lifecycle order.
 CALLBACK_HOOKS: Final[tuple[str, ...]] = tuple(name for name in hookspecs.names() if name in vars(Callback))
+
+
+class NumberedCallback(Callback):
+    """A callback whose instances keep their states apart by their place in ``trainer.callbacks``.
+
+    Attributes:
+        twin: how many callbacks with otherwise the same ``state_key`` stand before this one; set by the trainer.
+    """
+
+    twin = 0
+
+    @property
+    def state_key(self) -> str:
+        """The class's name; from the second callback of the class on with a number."""
+        return f"{super().state_key}#{self.twin + 1}" if self.twin else super().state_key

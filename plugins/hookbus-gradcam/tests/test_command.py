@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import re
 import sys
 
 import numpy as np
@@ -35,6 +36,37 @@ def no_module():
 def raising():
     raise RuntimeError("no such luck\\nat all")
 
+class Failing(nn.Module):
+    def __init__(self, backward=False):
+        super().__init__()
+        self.conv, self.backward = nn.Conv2d(1, 2, 3), backward
+
+    def forward(self, x):
+        x = self.conv(x)
+        if self.backward:
+            if x.requires_grad:
+                x.register_hook(self.fail)
+            return x.sum((2, 3))
+        self.fail(x)
+
+    def fail(self, x):
+        raise RuntimeError("out of luck\\nand a long text")
+
+def forward_fails():
+    return Failing()
+
+def backward_fails():
+    return Failing(backward=True)
+
+def fixed_size():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 6, 3))
+
+def bad_transform():
+    return grey(), lambda image: image.no_such_method()
+
+def transform_to_text():
+    return grey(), lambda image: "no tensor"
+
 def flat():
     return nn.Sequential(nn.Flatten(), nn.LazyLinear(2))
 """
@@ -48,6 +80,7 @@ def _folder(tmp_path, monkeypatch):
     (tmp_path / "gradcam_nets.py").write_text(NET)
     (tmp_path / "gradcam_broken.py").write_text("1 / 0")
     Image.fromarray(np.arange(600, dtype=np.uint8).reshape(10, 20, 3)).save("picture.png")
+    (tmp_path / "half.png").write_bytes((tmp_path / "picture.png").read_bytes()[:60])
     importlib.invalidate_caches()
     yield
     sys.modules.pop("gradcam_nets", None)
@@ -87,7 +120,29 @@ SHAPES = {"0.weight": (2, 1, 3, 3), "0.bias": (2,), "4.weight": (3, 2), "4.bias"
         ({"--model": "gradcam_nets:flat"}, "lazy modules"),
         ({"--input": "none.png"}, "there is no picture 'none.png'"),
         ({"--input": "gradcam_nets.py"}, "cannot be read"),
+        ({"--input": "."}, r"there is no picture '\.'"),
+        ({"--input": "half.png"}, r"the picture 'half\.png' cannot be read, it may be damaged: "),
+        ({"--input": "gradcam_nets.py"}, "expected a file of a kind that Pillow knows, such as PNG or JPEG$"),
         ({"--layer": "5"}, "no module of the network has such a name"),
+        ({"--layer": "4"}, r"layer '4' gives \(1, 3\); expected \(N, K, …\)"),
+        ({"--target": "-1"}, "target -1 of sample 0 is no class: the model gives scores for 0 to 2"),
+        ({"--output": "logits"}, "has no 'logits'"),
+        ({"--out": "gradcam_nets.py/x.png"}, r"--out: gradcam_nets\.py/x\.png cannot be written: "),
+        (
+            {"--model": "gradcam_nets:forward_fails"},
+            r"forward_fails raised RuntimeError: out of luck \(gradcam_nets\.py:\d+\) when it was called with picture\.png, a "
+            r"tensor of shape \(1, 1, 10, 20\); --size brings",
+        ),
+        ({"--model": "gradcam_nets:fixed_size"}, r"fixed_size raised RuntimeError: .*\(1, 1, 10, 20\); --size brings"),
+        (
+            {"--model": "gradcam_nets:backward_fails"},
+            r"backward pass of gradcam_nets:backward_fails raised RuntimeError: out of luck \(gradcam_nets\.py:\d+\); a map",
+        ),
+        (
+            {"--model": "gradcam_nets:bad_transform"},
+            "the transform of gradcam_nets:bad_transform raised AttributeError: ",
+        ),
+        ({"--model": "gradcam_nets:transform_to_text"}, "must return a tensor, got str$"),
         ({"--target": "3"}, "target 3 of sample 0 is no class"),
         ({"--size": "8"}, "expected HxW"),
         ({"--mean": "0.5,0.5,0.5"}, "expected 1 numbers"),
@@ -110,10 +165,40 @@ def test_mistakes_are_the_users(changed, message):
         call(*(word for pair in given.items() for word in pair))
 
 
-def test_weights_that_do_not_fit(tmp_path):
-    torch.save({"0.weight": torch.zeros(1)}, "other.pt")
-    with pytest.raises(UsageError, match=r"other\.pt does not fit the model"):
+OTHER = {name: torch.zeros(shape) for name, shape in SHAPES.items()}
+
+
+@pytest.mark.parametrize(
+    ("saved", "message"),
+    [
+        (
+            {
+                "0.weight": torch.zeros(1),
+                "4.weight": OTHER["4.weight"],
+                "head.bias": torch.zeros(3),
+                "0.bias": OTHER["0.bias"],
+            },
+            "does not fit the model: it lacks 4.bias; the model has no head.bias; it has 0.weight of shape (1,) instead of "
+            "(2, 1, 3, 3). Is it of another model, or of one that was made with other arguments?",
+        ),
+        ({"x": torch.zeros(1)}, "it lacks 0.weight, 0.bias, 4.weight and 1 more; the model has no x."),
+        ({**OTHER, "4.bias": 3}, "it has 4.bias of shape none instead of (3,)."),
+        (
+            {"state_dict": {f"net.{name}": value for name, value in OTHER.items()} | {"more": torch.zeros(1)}},
+            "They fit without 'net.' before the names",
+        ),
+        ([1, 2], "holds a list; expected tensors by name"),
+        ({}, "holds an empty dictionary; expected"),
+        ({"model": OTHER, "epoch": 3}, "holds a dictionary with model, epoch; expected tensors by name"),
+        ({"state_dict": None}, "holds a NoneType; expected"),
+    ],
+)
+def test_weights_that_do_not_fit(saved, message):
+    torch.save(saved, "other.pt")
+    with pytest.raises(UsageError, match=re.escape(message)) as raised:
         call("--model", "gradcam_nets:grey", "--input", "picture.png", "--weights", "other.pt")
+    assert str(raised.value).startswith("--weights: other.pt ")
+    assert "\n" not in str(raised.value)
 
 
 def test_weights_that_are_cut_off(tmp_path):
@@ -132,3 +217,7 @@ def test_hookbus_finds_the_command(capsys):
     assert main(["gradcam", "--model", "gradcam_nets:grey", "--input", "picture.png"]) == 0
     assert main(["gradcam", "--model", "gradcam_nets:grey", "--input", "none.png"]) == 2
     assert "hookbus: error: there is no picture 'none.png'" in capsys.readouterr().err
+    assert main(["gradcam", "--model", "gradcam_nets:forward_fails", "--input", "picture.png"]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("hookbus: error: --model: gradcam_nets:forward_fails raised RuntimeError: out of luck")
+    assert len(said.splitlines()) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from hookbus.callbacks.numbered import NumberedCallback
+from hookbus.callback import NumberedCallback
 from hookbus.callbacks.out_of_memory import is_out_of_memory, release_memory
 from hookbus.callbacks.size_search import largest_by_bisection, largest_by_doubling
 from hookbus.callbacks.tuned_attribute import TunedAttribute

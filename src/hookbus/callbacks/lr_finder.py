@@ -6,8 +6,8 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from hookbus.callback import NumberedCallback
 from hookbus.callbacks.lr_curve import LearningRateCurve, has_matplotlib, require_matplotlib
-from hookbus.callbacks.numbered import NumberedCallback
 from hookbus.callbacks.tuned_attribute import TunedAttribute, has_attribute
 from hookbus.errors import MisconfigurationException, UnknownChoiceError
 from hookbus.markers import hookimpl

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from torch import Tensor, nn
 from torch.nn.utils import prune
 
-from hookbus.callbacks.numbered import NumberedCallback
+from hookbus.callback import NumberedCallback
 from hookbus.callbacks.pruned_tensors import PrunedTensor, bring_back, made_permanent, owners, without_masks
 from hookbus.callbacks.pruning_methods import Method, choose_method
 from hookbus.errors import MisconfigurationException

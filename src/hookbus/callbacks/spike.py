@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from torch import Tensor
 
-from hookbus.callbacks.numbered import NumberedCallback
+from hookbus.callback import NumberedCallback
 from hookbus.errors import MisconfigurationException
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 
+from hookbus.callback import NumberedCallback
 from hookbus.callbacks.log_moments import LogMoments, log
-from hookbus.callbacks.numbered import NumberedCallback
 from hookbus.engine.peak_flops import get_available_flops
 from hookbus.engine.throughput import Throughput
 from hookbus.errors import MisconfigurationException

@@ -8,7 +8,7 @@ from datetime import timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from hookbus.callbacks.numbered import NumberedCallback
+from hookbus.callback import NumberedCallback
 from hookbus.errors import MisconfigurationException
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """A unit is dead if no sample in a whole window of training steps has made it active."""
 
+import contextlib
+
 import pytest
 import torch
 from tests.taps.monitors.test_activation_stats import Log
@@ -150,6 +152,18 @@ def test_validation_does_not_count():
     assert monitor.table()["net.relu"].indices == (1, 2, 3)
 
 
+@pytest.mark.parametrize(("batches", "logged"), [((0.5, 2.5, 0.5), [(0, 3), (1, 3)]), ((0.5,), [(1, 2)])])
+def test_a_window_in_evaluations_ends_with_one(batches, logged):
+    log, monitor = Log(), DeadNeurons(window=2, every=1, phases="val")
+    run = trainer(monitor, log, max_epochs=2, num_sanity_val_steps=0)
+    run.fit(Data(), numbers(0.5), numbers(*batches))
+    share = 0.75 if len(batches) == 1 else 0.25
+    assert log.calls == [
+        (step, {"dead_neurons/share": share, "dead_neurons/share/net.relu": share}) for step, _ in logged
+    ]
+    assert monitor.table()["net.relu"].steps == logged[-1][1]
+
+
 def test_a_run_that_goes_on_continues_the_window(tmp_path):
     def run(**arguments):
         log = Log()
@@ -176,6 +190,21 @@ def test_a_loop_by_hand_begins_a_new_window_when_one_is_over():
     assert monitor.table()["relu"].indices == (1, 2, 3)
     monitor.reset()
     assert len(monitor.table()) == 0
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_loop_by_hand_after_a_run(fails):
+    monitor, model = DeadNeurons(window=2, every=1), Data()
+    if fails:
+        model.training_step = lambda batch, batch_idx: 1 / 0
+    run = trainer(monitor)
+    with pytest.raises(ZeroDivisionError) if fails else contextlib.nullcontext():
+        run.fit(model, numbers(9.0))
+    monitor.reset()
+    with tapping(model.net, monitor):
+        for x in (0.5, 0.5, 9.0):
+            model.net.train()(torch.tensor([[x]]))
+    assert monitor.table()["relu"].indices == (1, 2, 3)
 
 
 @pytest.mark.parametrize(

@@ -220,6 +220,25 @@ def test_backward_passes_in_another_order_than_forward_passes(clock):
     assert times(timer.table())["1"] == (9.0, 9.0, 12.0, 12.0)
 
 
+def test_two_backward_passes_that_share_a_network_are_measured_apart(clock):
+    class Twice(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = Layer(clock, 1.0, 2.0)
+
+        def forward(self, x):
+            return self.layer(x), self.layer(x)
+
+    model, timer = Twice(), LayerTimer("layer")
+    with tapping(model, timer):
+        real, fake = model(torch.ones(2))
+        real.sum().backward()
+        clock.work(100.0)  # as the optimiser of a GAN's discriminator does before the generator's turn
+        fake.sum().backward()
+    assert times(timer.table()) == {"layer": (2.0, 2.0, 4.0, 4.0)}
+    assert timer.table()["layer"].backward_calls == 2
+
+
 def test_what_checkpointing_repeats_is_part_of_the_backward_pass(clock):
     class Checkpointed(nn.Module):
         def __init__(self):

@@ -211,6 +211,38 @@ def test_a_selection_that_means_nothing_is_reported(monitor):
         ran.fit(Training(), loader(1))
 
 
+@pytest.mark.parametrize("monitor", [ActivationStats, GradientStats, DeadNeurons, LayerTimer])
+def test_a_run_that_is_too_short_for_a_monitor_says_so(monitor):
+    name = monitor.__name__
+    with pytest.warns(
+        TapWarning, match=rf"{name} has looked at no training step: every is 5, .* 4; say {name}\(every=1\)"
+    ):
+        trainer(monitor(every=5)).fit(Training(), loader(4))
+    with pytest.warns(
+        TapWarning, match="no training step: log_every_n_steps of the Trainer, .* is 50, and there were 4"
+    ):
+        trainer(monitor()).fit(Training(), loader(4))
+
+
+def test_a_monitor_that_had_its_step_or_is_to_have_none_says_nothing():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", TapWarning)
+        trainer(ActivationStats(every=4)).fit(Training(), loader(4))
+        trainer(ActivationStats(), log_every_n_steps=0).fit(Training(), loader(4))
+        trainer(ActivationStats(every=9, phases="val")).fit(Training(), loader(4), loader(1))
+        trainer(ActivationStats(every=9)).validate(Training(), loader(1))
+
+
+def test_a_phase_that_there_is_not_has_no_figures_to_give():
+    for monitor in (ActivationStats(), LayerTimer()):
+        with pytest.raises(ValueError, match=r"phase must be one of 'train', .*; got 'validation'"):
+            monitor.table("validation")
+    for monitor in (ActivationStats(), GradientStats(), DeadNeurons(), LayerTimer(), NaNGuard()):
+        with pytest.raises(ValueError, match=r"phase must be one of 'train', .*; got 'training'"):
+            monitor.flush("training")
+        assert monitor.flush("train") == {}
+
+
 def test_a_compiled_network_gives_the_same_figures():
     x, net = torch.linspace(-1, 1, 12).view(3, 4), nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
 

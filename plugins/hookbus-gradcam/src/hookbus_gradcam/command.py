@@ -6,12 +6,12 @@ import importlib
 import math
 import os
 import sys
-import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from hookbus.cli.output import say
 from hookbus.cli.parser import Parser, UsageError, plugin_words
+from hookbus_gradcam.weights import in_a_line, load_weights
 
 if TYPE_CHECKING:
     import argparse
@@ -49,13 +49,12 @@ def gradcam(arguments: Sequence[str], early: Sequence[str]) -> int:
         raise UsageError(f"there is no picture {options.input!r}")
     model, transform = _model(options.model)
     if options.weights:
-        _load_weights(model, options.weights)
-    import torch
-
+        load_weights(model, options.weights)
     image = _opened(options.input)
-    given = transform(image) if transform is not None else _as_tensor(image, _channels(model), size, mean, std)
-    if not isinstance(given, torch.Tensor):
-        raise UsageError(f"{options.model}: its transform must return a tensor, got {type(given).__name__}")
+    if transform is not None:
+        given = _transformed(transform, image, options.model)
+    else:
+        given = _as_tensor(image, _channels(model), size, mean, std)
     return _draw(model, given, options)
 
 
@@ -88,8 +87,19 @@ def _draw(model: nn.Module, given: Tensor, options: argparse.Namespace) -> int:
     from hookbus_gradcam.maps import class_activation_maps, last_convolution
 
     batch = given.unsqueeze(0)
+
+    def forward(model: nn.Module, inputs: Tensor) -> Any:
+        try:
+            return model(inputs)
+        except Exception as error:
+            raise UsageError(
+                f"--model: {options.model} raised {in_a_line(error)} when it was called with {options.input}, a tensor of "
+                f"shape {tuple(inputs.shape)}; --size brings the picture to the size that the model expects, and a "
+                "transform that comes with the model to any other form"
+            ) from error
+
     try:
-        layers = options.layer or [last_convolution(model, batch)]
+        layers = options.layer or [last_convolution(model, batch, forward=forward)]
         if layers == [None]:
             raise UsageError("there is no convolution in the model; name a layer with --layer")
         found = class_activation_maps(
@@ -100,11 +110,24 @@ def _draw(model: nn.Module, given: Tensor, options: argparse.Namespace) -> int:
             targets=options.target,
             call=-1,
             output=lambda output: class_scores(output, options.output),
+            forward=forward,
         )
     except (SelectionError, ValueError) as error:
         raise UsageError(str(error)) from error
+    except RuntimeError as error:
+        raise UsageError(
+            f"--model: the backward pass of {options.model} raised {in_a_line(error)}; a map needs gradients from the scores "
+            "to the layer"
+        ) from error
     pictures = [Picture(given, maps[0], f"{name}, class {found.classes[0]}") for name, maps in found.maps.items()]
-    draw(pictures, options.out, f"{options.method} of {os.path.basename(options.input)}")
+    try:
+        draw(pictures, options.out, f"{options.method} of {os.path.basename(options.input)}")
+    except ValueError as error:
+        raise UsageError(f"--layer: {error}; choose another layer") from error
+    except OSError as error:
+        raise UsageError(
+            f"--out: {options.out} cannot be written: {error.strerror or error}; name another file"
+        ) from error
     say(f"class {found.classes[0]}, score {found.scores.item():.4g}; {', '.join(found.maps)}; written to {options.out}")
     return 0
 
@@ -121,13 +144,16 @@ def _model(path: str) -> tuple[nn.Module, Callable[[Any], Any] | None]:
     except ModuleNotFoundError as error:
         if error.name and f"{module_path}.".startswith(f"{error.name}."):
             raise UsageError(f"--model: there is no module {module_path!r}") from error
-        raise UsageError(f"--model: {module_path} cannot be imported: {_in_a_line(error)}") from error
+        raise UsageError(f"--model: {module_path} cannot be imported: {in_a_line(error)}") from error
     except Exception as error:
-        raise UsageError(f"--model: {module_path} cannot be imported: {_in_a_line(error)}") from error
+        raise UsageError(f"--model: {module_path} cannot be imported: {in_a_line(error)}") from error
     for part in name.split("."):
-        if not hasattr(found, part):
-            raise UsageError(f"--model: {module_path} has no {name!r}")
-        found = getattr(found, part)
+        try:
+            found = getattr(found, part)
+        except AttributeError:
+            raise UsageError(f"--model: {module_path} has no {name!r}") from None
+        except Exception as error:  # a module may import its parts as they are asked for
+            raise UsageError(f"--model: {path} cannot be had: {in_a_line(error)}") from error
     from torch import nn
 
     if not isinstance(found, nn.Module):
@@ -136,39 +162,11 @@ def _model(path: str) -> tuple[nn.Module, Callable[[Any], Any] | None]:
         try:
             found = found()
         except Exception as error:
-            raise UsageError(f"--model: {path}() raised {_in_a_line(error)}") from error
+            raise UsageError(f"--model: {path}() raised {in_a_line(error)}") from error
     model, transform = found if isinstance(found, tuple) and len(found) == 2 else (found, None)
     if not isinstance(model, nn.Module):
         raise UsageError(f"--model: {path} makes a {type(model).__name__}; expected a torch.nn.Module")
     return model, transform
-
-
-def _load_weights(model: nn.Module, path: str) -> None:
-    import torch
-
-    if not os.path.isfile(path):
-        raise UsageError(f"there is no file {path!r}")
-    try:
-        found = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        # torch's own text is long, and advises to load what cannot be trusted.
-        raise UsageError(
-            f"--weights: {path} cannot be read ({type(error).__name__}): expected tensors and plain data, saved by torch.save; "
-            "it holds something else, or is damaged"
-        ) from error
-    state = found.get("state_dict", found) if isinstance(found, dict) else found
-    try:
-        model.load_state_dict(state)
-    except (AttributeError, RuntimeError, TypeError) as error:
-        raise UsageError(f"--weights: {path} does not fit the model: {error}") from error
-
-
-def _in_a_line(error: BaseException) -> str:
-    """An error's type, place and the first line of what it says."""
-    place = traceback.extract_tb(error.__traceback__)[-1:]
-    where = "".join(f" ({os.path.basename(frame.filename)}:{frame.lineno})" for frame in place)
-    first = next((line for line in map(str.strip, str(error).splitlines()) if line), "no message")
-    return f"{type(error).__name__}: {first}{where}"
 
 
 def _opened(path: str) -> Any:
@@ -177,8 +175,27 @@ def _opened(path: str) -> Any:
     try:
         with Image.open(path) as image:
             return image.convert("RGB")
-    except (UnidentifiedImageError, OSError) as error:
-        raise UsageError(f"the picture {path!r} cannot be read: {error}") from error
+    except UnidentifiedImageError as error:
+        raise UsageError(
+            f"the picture {path!r} cannot be read: expected a file of a kind that Pillow knows, such as PNG or JPEG"
+        ) from error
+    except (
+        Exception
+    ) as error:  # besides OSError, what the reader of a format makes of a damaged file, or of too many pixels
+        raise UsageError(f"the picture {path!r} cannot be read, it may be damaged: {in_a_line(error)}") from error
+
+
+def _transformed(transform: Callable[[Any], Any], image: Any, path: str) -> Tensor:
+    """What the model's own transform makes of the picture."""
+    import torch
+
+    try:
+        given = transform(image)
+    except Exception as error:
+        raise UsageError(f"--model: the transform of {path} raised {in_a_line(error)}") from error
+    if not isinstance(given, torch.Tensor):
+        raise UsageError(f"--model: the transform of {path} must return a tensor, got {type(given).__name__}")
+    return given
 
 
 def _channels(model: nn.Module) -> int:

@@ -5,7 +5,8 @@ and keep a table of their last results; :class:`NaNGuard` looks for the module t
 ``Trainer(callbacks=[…])``, to ``Trainer(plugins=[…])``, or to ``hookbus.tapping(model, …)``.
 """
 
-from hookbus.taps.monitors.activation_stats import ActivationRow, ActivationStats
+from hookbus.taps.monitors.activation_row import ActivationRow
+from hookbus.taps.monitors.activation_stats import ActivationStats
 from hookbus.taps.monitors.dead_neurons import DeadNeurons, DeadRow
 from hookbus.taps.monitors.finding import Finding, NonFiniteError
 from hookbus.taps.monitors.gradient_stats import GradientStats

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from hookbus.markers import hookimpl
+from hookbus.markers import PHASES, hookimpl
 from hookbus.taps import leaves
 from hookbus.taps.event import TapEvent
-from hookbus.taps.monitors.monitor import Monitor, chosen_words, innermost, is_batched, on_host
+from hookbus.taps.monitors import processes
+from hookbus.taps.monitors.activation_row import ActivationRow
+from hookbus.taps.monitors.monitor import (
+    Monitor,
+    checked_choice,
+    checked_switch,
+    chosen_words,
+    innermost,
+    is_batched,
+    on_host,
+)
 from hookbus.taps.monitors.table import Table
 from hookbus.taps.selection import Which
 
@@ -24,93 +34,20 @@ _COLUMNS = {"layer": "name", "phase": "phase", "calls": "calls", "values": "coun
 _MOST_PENDING = 4096
 
 
-@dataclass(frozen=True)
-class ActivationRow:
-    """Statistics of one tensor that a layer gives, over all its calls in a period. They are of its finite values.
-
-    Attributes:
-        name: the layer's dotted name; with the path of the tensor where the layer gives several: ``rnn.0``.
-        phase: in which they were measured.
-        calls: how often the layer was called.
-        count: number of finite values.
-        mean: their mean.
-        m2: the sum of squares of their distances from it.
-        absmax: the greatest of their absolute values.
-        zeros: how many are zero.
-        nonfinite: number of values beside them that are NaN or infinite.
-        histogram: counts of values below the edges, in each bin, and above; None unless asked for.
-    """
-
-    name: str
-    phase: str = "train"
-    calls: int = 0
-    count: int = 0
-    mean: float = 0.0
-    m2: float = 0.0
-    absmax: float = 0.0
-    zeros: int = 0
-    nonfinite: int = 0
-    histogram: tuple[int, ...] | None = None
-
-    @property
-    def variance(self) -> float:
-        """Mean square of the distances from the mean (divided by ``count``); NaN without values."""
-        return self.m2 / self.count if self.count else math.nan
-
-    @property
-    def std(self) -> float:
-        """Root of the variance."""
-        return math.sqrt(self.variance)
-
-    @property
-    def rms(self) -> float:
-        """Root of the mean square; NaN without values."""
-        return math.sqrt(self.mean**2 + self.variance)
-
-    @property
-    def zero_share(self) -> float:
-        """Share of zeros; NaN without values."""
-        return self.zeros / self.count if self.count else math.nan
-
-    def merge(self, other: ActivationRow) -> ActivationRow:
-        """Statistics of the values of both: of several calls, or of several processes.
-
-        Moments are combined as in Chan, Golub and LeVeque, "Updating formulae and a pairwise algorithm for computing
-        sample variances" (1982).
-        """
-        count = self.count + other.count
-        delta = other.mean - self.mean
-        share = other.count / count if count else 0.0
-        histogram = self.histogram
-        if histogram is None or other.histogram is None:
-            histogram = other.histogram if histogram is None else histogram
-        else:
-            histogram = tuple(a + b for a, b in zip(histogram, other.histogram, strict=True))
-        return replace(
-            self,
-            calls=self.calls + other.calls,
-            count=count,
-            mean=self.mean + delta * share if self.count else other.mean,
-            m2=self.m2 + other.m2 + delta * delta * self.count * share,
-            absmax=max(self.absmax, other.absmax),
-            zeros=self.zeros + other.zeros,
-            nonfinite=self.nonfinite + other.nonfinite,
-            histogram=histogram,
-        )
-
-
 class ActivationStats(Monitor):
     """Measures what layers give, at every N-th step, and logs it.
 
     Computed in float32, float64 for float64 activations. On an accelerator nothing is waited for until the figures are
     fetched, all at once, at the end of the step (of an evaluation: at its end). Names are
-    ``activations/<phase>/<statistic>/<layer>``. Outside of any trainer figures gather until :meth:`reset`.
+    ``activations/<phase>/<statistic>/<layer>``. Outside of any trainer figures gather until :meth:`flush` or :meth:`reset`.
 
     Args:
         modules: which modules; by default the layers that compute: those that hold no others.
         every, phases, **selection: see :class:`hookbus.taps.monitors.Monitor`.
         histogram: ``(low, high, bins)`` for a histogram with equal bins, whose counts begin with the values below ``low``
             and end with those above ``high``. It costs several times as much as everything else.
+        sync_dist: whether to merge what several processes have measured, with one collective at the end of each period
+            that was looked at: the table and the log of each are then of all. Else each has its own.
         log: which statistics to log: some of ``mean``, ``std``, ``rms``, ``absmax``, ``zero_share`` and ``nonfinite``.
         prefix: the first part of the names.
 
@@ -136,6 +73,7 @@ class ActivationStats(Monitor):
         every: int | None = None,
         phases: str | Collection[str] | None = None,
         histogram: tuple[float, float, int] | None = None,
+        sync_dist: bool = True,
         log: str | Collection[str] = _LOGGED,
         prefix: str = "activations",
         **selection: Any,
@@ -144,6 +82,7 @@ class ActivationStats(Monitor):
             selection["where"] = innermost
         super().__init__(modules, every=every, phases=phases, prefix=prefix, **selection)
         self._bins = None if histogram is None else _checked_bins(histogram)
+        self.sync_dist = checked_switch("sync_dist", sync_dist)
         self._logged = chosen_words("log", log, _LOGGED)
         self.reset()
 
@@ -151,6 +90,7 @@ class ActivationStats(Monitor):
         """Forget what has been measured."""
         self._now: dict[str, dict[str, ActivationRow]] = {}
         self._last: dict[str, dict[str, ActivationRow]] = {}
+        self._merged: set[str] = set()  # phases whose last period is that of all processes
         self._pending: list[_OnDevice] = []
 
     @hookimpl
@@ -189,20 +129,33 @@ class ActivationStats(Monitor):
         for row in _fetched(pending):
             self._add(row)
 
-    def _end_period(self, phase: str) -> dict[str, float]:
-        self._fetch()
-        rows = self._now.pop(phase, None)
-        if rows is None:
+    def _end_period(self, phase: str, *, merge: bool = False) -> dict[str, float]:
+        rows: dict[str, ActivationRow] = {}
+        for some in (
+            processes.gathered(lambda: self._taken(phase), "ActivationStats") if merge else [self._taken(phase)]
+        ):
+            for row in some:
+                rows[row.name] = rows[row.name].merge(row) if row.name in rows else row
+        if not rows:
             return {}
         self._last[phase] = rows
+        (self._merged.add if merge else self._merged.discard)(phase)
         return {
             f"{self.prefix}/{phase}/{word}/{row.name or 'network'}": getattr(row, word)
             for row in rows.values()
             for word in self._logged
         }
 
+    def _taken(self, phase: str) -> list[ActivationRow]:
+        """What this process has measured in the current period, which begins anew."""
+        self._fetch()
+        return list(self._now.pop(phase, {}).values())
+
     def table(self, phase: str | None = None) -> Table[ActivationRow]:
         """What has been measured: in the current period, or in the last one if nothing has yet.
+
+        The last period is that of all processes if they merge what they measure, the current one that of this process;
+        nothing is exchanged here.
 
         Args:
             phase: of this phase only.
@@ -210,11 +163,17 @@ class ActivationStats(Monitor):
         Returns:
             A row for each layer and phase, in the order of first calls. With histograms, ``edges`` of the monitor has
             their edges.
+
+        Raises:
+            ValueError: there is no such phase.
         """
+        if phase is not None:
+            checked_choice("phase", phase, PHASES)
         self._fetch()
         phases = dict.fromkeys([*self._last, *self._now]) if phase is None else [phase]
         found = [self._now.get(word) or self._last.get(word, {}) for word in phases]
-        return Table([row for rows in found for row in rows.values()], _COLUMNS)
+        merged = all(word in self._merged and not self._now.get(word) for word in phases)
+        return Table([row for rows in found for row in rows.values()], _COLUMNS, processes.title(merged=merged))
 
     @property
     def edges(self) -> tuple[float, ...] | None:

@@ -34,6 +34,7 @@ class Finding:
         batch_idx, dataloader_idx: of the batch; None outside of any trainer.
         what: the values, in words: ``3 NaN, 1 inf of 12``; empty if they have not been counted.
         note: what else is known.
+        rank: of the process in which they came up; None if there is one only.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Finding:
     dataloader_idx: int | None = None
     what: str = ""
     note: str = ""
+    rank: int | None = None
 
     def __str__(self) -> str:
         where = f"{self.name!r}{leaves.spelled(self.path)}" if self.name else f"the network{leaves.spelled(self.path)}"
@@ -54,9 +56,8 @@ class Finding:
         text = _SAID[self.kind].format(where=where, what=self.what or "values that are not finite")
         batch = "" if self.batch_idx is None else f", batch {self.batch_idx}"
         batch += f" of dataloader {self.dataloader_idx}" if self.dataloader_idx else ""
-        return (
-            f"{text}{f' ({self.note})' if self.note else ''}; {self.phase} step {self.step}, epoch {self.epoch}{batch}"
-        )
+        rank = "" if self.rank is None else f", rank {self.rank}"
+        return f"{text}{f' ({self.note})' if self.note else ''}; {self.phase} step {self.step}, epoch {self.epoch}{batch}{rank}"
 
 
 class NonFiniteError(TapError, FloatingPointError):

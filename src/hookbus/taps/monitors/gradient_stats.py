@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,8 @@ from torch import nn
 from torch.optim import Optimizer
 
 from hookbus.taps.event import Moment
-from hookbus.taps.monitors.gradient_step import GradientRow, Level, MeasuredStep, rows_of
+from hookbus.taps.monitors import processes
+from hookbus.taps.monitors.gradient_step import GradientRow, Level, MeasuredStep, is_spread, rows_of
 from hookbus.taps.monitors.monitor import Monitor, checked_choice
 from hookbus.taps.monitors.table import Table
 from hookbus.taps.plan import names_of_parameters
@@ -43,6 +45,11 @@ class GradientStats(Monitor):
     ``gradients/norm`` and ``gradients/update_ratio``, with ``/<group>`` or ``/<parameter>`` behind them for parts, and
     ``gradients/nonfinite``. On an accelerator the figures are fetched all at once at the end of the batch. On steps that
     are due the weights are copied until the optimiser has stepped, unless ``updates=False``.
+
+    Where several processes train together, the figures are the same in all, and nothing is merged: DistributedDataParallel
+    has averaged the gradients by then. Of gradients that are spread over processes, as under FSDP2 (``fully_shard``), the
+    norms are those of the whole, found with four collectives per step, however many parameters there are; processes that
+    ``ranks`` leaves out take part in them.
 
     Outside of any trainer: ``with stats.watch(model, optimizer): …``.
 
@@ -112,7 +119,7 @@ class GradientStats(Monitor):
     ) -> None:
         """Measure the gradients and, if updates are wanted, remember the weights."""
         moment = Moment(trainer.global_step, number=trainer.progress.logging_step + 1, rank=trainer.global_rank)
-        if self.tap_selection.due(moment):
+        if self._due(moment, optimizer):
             open_steps = [step for step in self._steps if step.optimizer is optimizer]
             if any(not step.stepped for step in open_steps):
                 return  # its closure is evaluated again
@@ -125,9 +132,10 @@ class GradientStats(Monitor):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Let the optimisers go."""
+        super().on_exception(trainer, pl_module, exception)
         self._drop()
 
-    def _end_period(self, phase: str) -> dict[str, float]:
+    def _end_period(self, phase: str, *, merge: bool = False) -> dict[str, float]:
         if not self._steps:
             return {}
         self._rows = rows_of(self._steps)
@@ -167,7 +175,7 @@ class GradientStats(Monitor):
                 return
             begun[id(optimizer)] += 1
             number = begun[id(optimizer)]
-            if self.tap_selection.due(Moment(number - 1, number=number)):
+            if self._due(Moment(number - 1, number=number, rank=processes.rank() or 0), optimizer):
                 if any(step.optimizer is optimizer for step in self._steps):
                     self._end_period("train")  # in a loop that is when the next one begins
                 measured[id(optimizer)] = self._before(model, optimizer)
@@ -191,6 +199,14 @@ class GradientStats(Monitor):
             self._end_period("train")
 
     # -- measuring ---------------------------------------------------------------------------------------------------
+
+    def _due(self, moment: Moment, optimizer: Optimizer) -> bool:
+        selection = self.tap_selection
+        if selection.ranks is not None and any(
+            is_spread(p) for group in optimizer.param_groups for p in group["params"]
+        ):
+            selection = dataclasses.replace(selection, ranks=None)  # the others have parts of the gradients
+        return selection.due(moment)
 
     def _before(self, model: nn.Module, optimizer: Optimizer) -> MeasuredStep:
         step = MeasuredStep(optimizer, self._named(model), updates=self.updates)

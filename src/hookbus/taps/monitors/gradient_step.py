@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import Tensor
@@ -81,7 +81,7 @@ class MeasuredStep:
         self._handle: RemovableHandle | None = None
         with torch.no_grad():
             self._before = [p.detach().clone() for p in self.parameters] if updates else []
-            self.weights = [_norm(p) for p in self._before]
+            self.weights = over_processes([_norm(_values_of(p)) for p in self._before], self._before, norm=True)
 
     def listen(self) -> None:
         """Measure updates as soon as it has stepped."""
@@ -90,31 +90,21 @@ class MeasuredStep:
 
     def measure_gradients(self) -> None:
         """Take the norms, and count what is not finite."""
-        self.norms, self.nonfinite = [], []
         with torch.no_grad():
-            for parameter in self.parameters:
-                grad = parameter.grad
-                if grad is None:
-                    self.norms.append(None)
-                    self.nonfinite.append(None)
-                    continue
-                values = _values_of(grad)
-                norm = _norm(values)
-                if not on_host(values):
-                    self.nonfinite.append(_count(values))
-                elif math.isfinite(norm.item()):
-                    self.nonfinite.append(torch.zeros((), dtype=torch.int64))
-                else:
-                    count = _count(values)
-                    norm = norm if count.item() else _norm(values.double())  # too great for float32
-                    self.nonfinite.append(count)
-                self.norms.append(norm)
+            grads = [parameter.grad for parameter in self.parameters]
+            known = [_summed_up(grad) for grad in grads if grad is not None]
+            measured = [_measured(_values_of(grad)) for grad in known]
+            norms = iter(over_processes([norm for norm, _ in measured], known, norm=True))
+            counts = iter(over_processes([count for _, count in measured], known, norm=False))
+            self.norms = [None if grad is None else next(norms) for grad in grads]
+            self.nonfinite = [None if grad is None else next(counts) for grad in grads]
 
     def measure_updates(self) -> None:
         """Compare the weights with what they were."""
         self.stepped = True
         with torch.no_grad():
-            self.updates = [_norm(p.detach() - b) for p, b in zip(self.parameters, self._before, strict=False)]
+            changes = [p.detach() - before for p, before in zip(self.parameters, self._before, strict=False)]
+            self.updates = over_processes([_norm(_values_of(change)) for change in changes], changes, norm=True)
 
     def close(self) -> None:
         """Let the optimiser and the copies of the weights go."""
@@ -124,24 +114,72 @@ class MeasuredStep:
         self._before = []
 
 
-def _values_of(grad: Tensor) -> Tensor:
-    """The values of a gradient, also of a sparse one."""
-    values: Tensor = grad.coalesce().values() if grad.is_sparse else grad.detach()
+def is_spread(tensor: Any) -> bool:
+    """Whether it is a DTensor, such as FSDP's parameters and their gradients: each process has a part of it."""
+    return hasattr(tensor, "to_local") and hasattr(tensor, "placements")
+
+
+def _values_of(tensor: Any) -> Tensor:
+    """The values of a parameter or gradient, also of a sparse one; of one that is spread, this process's part."""
+    values: Tensor
+    if is_spread(tensor):
+        values = tensor.detach().to_local()
+    else:
+        values = tensor.coalesce().values() if tensor.is_sparse else tensor.detach()
     return values
 
 
+def _summed_up(grad: Any) -> Any:
+    """The gradient, whole if each process had a summand of it and not a part."""
+    return grad.full_tensor() if is_spread(grad) and any(place.is_partial() for place in grad.placements) else grad
+
+
+def _measured(values: Tensor) -> tuple[Tensor, Tensor]:
+    """Norm, and number of values that are not finite."""
+    norm = _norm(values)
+    if not on_host(values):
+        return norm, _count(values)
+    if math.isfinite(norm.item()):
+        return norm, torch.zeros((), dtype=torch.int64)
+    count = _count(values)
+    return (norm if count.item() else _norm(values.double())), count  # or too great for float32
+
+
 def _norm(values: Tensor) -> Tensor:
-    wide = torch.promote_types(values.dtype, torch.float32)
-    return _whole(torch.linalg.vector_norm(values, dtype=wide))
+    norm: Tensor = torch.linalg.vector_norm(values, dtype=torch.promote_types(values.dtype, torch.float32))
+    return norm
 
 
 def _count(values: Tensor) -> Tensor:
-    return _whole(values.isfinite().logical_not().sum())
+    count: Tensor = values.isfinite().logical_not().sum()
+    return count
 
 
-def _whole(scalar: Tensor) -> Tensor:
-    """The value over all processes, if that of a distributed tensor is spread over them."""
-    return scalar.full_tensor() if hasattr(scalar, "full_tensor") else scalar
+def over_processes(figures: Sequence[Tensor], of: Sequence[Any], *, norm: bool) -> list[Tensor]:
+    """Figures of whole tensors from those of the parts that this process has.
+
+    There is one collective for all tensors that are spread in the same way, and none if no tensor is.
+
+    Args:
+        figures: a scalar for each tensor.
+        of: the tensors.
+        norm: whether the figures are norms, to be added as squares; otherwise they are counts.
+    """
+    whole = list(figures)
+    ways: dict[Any, list[int]] = {}
+    for index, tensor in enumerate(of):
+        if is_spread(tensor):
+            way = (tensor.device_mesh, tuple(place.is_shard() for place in tensor.placements))
+            ways.setdefault(way, []).append(index)
+    for (mesh, shards), indices in ways.items():
+        from torch.distributed.tensor import DTensor, Partial, Replicate
+
+        parts = torch.stack([figures[index].double() for index in indices])  # squares of float32 would overflow
+        places = [Partial() if shard else Replicate() for shard in shards]
+        summed = DTensor.from_local(parts.square() if norm else parts, mesh, places).full_tensor()
+        for index, figure in zip(indices, (summed.sqrt() if norm else summed).unbind(), strict=True):
+            whole[index] = figure
+    return whole
 
 
 def rows_of(steps: Sequence[MeasuredStep]) -> list[GradientRow]:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from rich import get_console
 
-from hookbus.markers import hookimpl
+from hookbus.markers import PHASES, hookimpl
 from hookbus.taps import leaves
 from hookbus.taps.event import Moment, TapEvent
-from hookbus.taps.monitors.monitor import Monitor, chosen_words, on_host
+from hookbus.taps.monitors import processes
+from hookbus.taps.monitors.monitor import Monitor, checked_choice, chosen_words, on_host
 from hookbus.taps.monitors.table import Table
 from hookbus.taps.monitors.timed_pass import LayerRow, TimedCall, TimedPass, rows_of
 from hookbus.taps.selection import Which
+from hookbus.taps.trampoline import current_backward
 
 if TYPE_CHECKING:
     from hookbus.hookspecs import types as pl
@@ -140,6 +142,7 @@ class LayerTimer(Monitor):
         call = None if current is None else current.calls.get((event.name, event.call_index))
         if current is not None and call is not None and call.backward_start is None:
             call.backward_start = current.mark()
+            call.backward_pass = current_backward()
 
     @hookimpl
     def on_module_grad_input(self, event: TapEvent) -> None:
@@ -156,8 +159,14 @@ class LayerTimer(Monitor):
         if current is None:
             return
         calls = current.of_module.get(event.site.name)
-        if calls:  # all have contributed, and the first one contributes last
-            calls[0].parameters_known = current.mark()
+        if calls:
+            # All calls in this backward pass have contributed, and the first one contributes last. Calls in another one, as
+            # where two losses share a network, have their gradients already, or not yet.
+            here = current_backward()
+            call = next(
+                (one for one in calls if one.backward_start is not None and one.backward_pass == here), calls[0]
+            )
+            call.parameters_known = current.mark()
 
     def _pass_of(self, moment: Moment) -> TimedPass | None:
         for one in reversed(self._passes):
@@ -213,16 +222,22 @@ class LayerTimer(Monitor):
             phase: in this phase only.
 
         Returns:
-            A row for each module. ``table().sorted_by("total_self")`` has the slowest first.
+            A row for each module, of this process, whose rank is said above them if there are several.
+            ``table().sorted_by("total_self")`` has the slowest first.
+
+        Raises:
+            ValueError: there is no such phase.
         """
+        if phase is not None:
+            checked_choice("phase", phase, PHASES)
         self._read()
         rows: dict[str, LayerRow] = {}
         for word, some in self._rows.items():
             for row in some.values() if phase in (None, word) else ():
                 rows[row.name] = rows[row.name].merge(row) if row.name in rows else row
-        return Table(rows.values(), _COLUMNS)
+        return Table(rows.values(), _COLUMNS, processes.title(merged=False))
 
-    def _end_period(self, phase: str) -> Mapping[str, float]:
+    def _end_period(self, phase: str, *, merge: bool = False) -> Mapping[str, float]:
         if self._passes or self._pending:
             self._read()
         metrics: dict[str, float] = {}
@@ -235,6 +250,7 @@ class LayerTimer(Monitor):
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Print the slowest layers."""
+        super().teardown(trainer, pl_module, stage)
         phase = {"fit": "train", "validate": "val"}.get(stage, stage)
         rows = self.table(phase).sorted_by("total_self")[: self.show]
         if rows and trainer.is_global_zero:

@@ -14,6 +14,7 @@ from hookbus.markers import hookimpl
 from hookbus.taps import leaves
 from hookbus.taps.errors import TapWarning
 from hookbus.taps.event import Moment, TapEvent
+from hookbus.taps.monitors import processes
 from hookbus.taps.monitors.finding import Finding, NonFiniteError
 from hookbus.taps.monitors.finite import KINDS, Flag, described, is_bad, read_flags, shares_memory
 from hookbus.taps.monitors.monitor import Monitor, checked_choice
@@ -314,9 +315,10 @@ class NaNGuard(Monitor):
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """What was under way leads nowhere."""
+        super().on_exception(trainer, pl_module, exception)
         self._forget_pass()
 
-    def _end_period(self, phase: str) -> dict[str, float]:
+    def _end_period(self, phase: str, *, merge: bool = False) -> dict[str, float]:
         return {}
 
     # -- what follows ------------------------------------------------------------------------------------------------
@@ -339,6 +341,7 @@ class NaNGuard(Monitor):
             dataloader_idx,
             call.what,
             call.note,
+            processes.rank(),
         )
         self._found = True
         if len(self.findings) < _MOST_FINDINGS:

@@ -23,6 +23,7 @@ class Table(Sequence[Row], Generic[Row]):
     Args:
         rows: dataclasses with an attribute ``name``.
         columns: titles, and the attributes that are shown under them.
+        title: printed above them: of which process they are, where there are several.
 
     Example:
         >>> from hookbus.taps.monitors import DeadRow
@@ -31,9 +32,10 @@ class Table(Sequence[Row], Generic[Row]):
         (0.25, 'a')
     """
 
-    def __init__(self, rows: Iterable[Row], columns: Mapping[str, str]) -> None:
+    def __init__(self, rows: Iterable[Row], columns: Mapping[str, str], title: str | None = None) -> None:
         self._rows = tuple(rows)
         self._columns = dict(columns)
+        self.title = title
 
     @overload
     def __getitem__(self, index: int | str) -> Row: ...
@@ -41,7 +43,7 @@ class Table(Sequence[Row], Generic[Row]):
     def __getitem__(self, index: slice) -> Table[Row]: ...
     def __getitem__(self, index: int | str | slice) -> Row | Table[Row]:
         if isinstance(index, slice):
-            return Table(self._rows[index], self._columns)
+            return Table(self._rows[index], self._columns, self.title)
         if isinstance(index, int):
             return self._rows[index]
         for row in reversed(self._rows):
@@ -63,10 +65,10 @@ class Table(Sequence[Row], Generic[Row]):
         known = [row for row in self._rows if getattr(row, attribute) is not None]
         unknown = [row for row in self._rows if getattr(row, attribute) is None]
         ordered = sorted(known, key=lambda row: getattr(row, attribute), reverse=descending)
-        return Table([*ordered, *unknown], self._columns)
+        return Table([*ordered, *unknown], self._columns, self.title)
 
     def __rich__(self) -> RichTable:
-        table = RichTable(header_style="bold")
+        table = RichTable(header_style="bold", title=self.title)
         for title in self._columns:
             named = self._columns[title] == "name"
             table.add_column(title, justify="left" if named else "right", no_wrap=not named, overflow="fold")

@@ -93,7 +93,8 @@ class TimedCall:
     """One call of a module, and when what happened."""
 
     __slots__ = (
-        "backward_start", "end", "entered", "input_known", "left", "name", "parameters_known", "parent", "start",
+        "backward_pass", "backward_start", "end", "entered", "input_known", "left", "name", "parameters_known", "parent",
+        "start",
     )  # fmt: skip
 
     def __init__(self, name: str, parent: TimedCall | None, entered: float) -> None:
@@ -102,6 +103,7 @@ class TimedCall:
         self.start = Mark(entered)
         self.end: Mark | None = None
         self.backward_start: Mark | None = None
+        self.backward_pass = -1
         self.input_known: Mark | None = None
         self.parameters_known: Mark | None = None
 
