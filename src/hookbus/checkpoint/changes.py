@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import platform
 import sys
 from collections.abc import Iterator
@@ -43,15 +44,20 @@ def versions() -> dict[str, str]:
     """The versions on which results depend."""
     import torch
 
-    found = {"python": platform.python_version(), "torch": str(torch.__version__)}
-    try:
-        found["hookbus"] = importlib_metadata.version("hookbus")
-    except importlib_metadata.PackageNotFoundError:  # run from a source tree
-        found["hookbus"] = "unknown"
+    found = {"python": platform.python_version(), "torch": str(torch.__version__), "hookbus": _own_version()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         found["numpy"] = str(numpy.__version__)
     return found
+
+
+@functools.cache
+def _own_version() -> str:
+    """Kept, for it takes longer to read than a small checkpoint to write."""
+    try:
+        return importlib_metadata.version("hookbus")
+    except importlib_metadata.PackageNotFoundError:  # run from a source tree
+        return "unknown"
 
 
 def settings_of(trainer: Any) -> dict[str, Any]:

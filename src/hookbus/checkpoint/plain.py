@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
+import functools
 import pathlib
 import pickle
 import sys
@@ -43,8 +44,13 @@ def unfit(value: Any, where: str = "") -> Iterator[tuple[str, type]]:
     Yields:
         How to reach each such object (``['window'][3]``), and its class.
     """
-    allowed = {cls for cls in (*_allowed_by_user(), *safe_globals()) if isinstance(cls, type)}
+    allowed = {cls for cls in _allowed_by_user() if isinstance(cls, type)} | _safe_kinds("numpy" in sys.modules)
     yield from _unfit(value, where, allowed, set())
+
+
+@functools.cache
+def _safe_kinds(numpy: bool) -> frozenset[type]:
+    return frozenset(cls for cls in _safe_globals(numpy) if isinstance(cls, type))
 
 
 def _unfit(value: Any, where: str, allowed: set[type], seen: set[int]) -> Iterator[tuple[str, type]]:
@@ -163,21 +169,27 @@ def safe_globals() -> list[Any]:
 
     Not arrays of objects or of records: a file could let the bytes in them pass for pointers.
     """
+    return list(_safe_globals("numpy" in sys.modules))
+
+
+@functools.cache
+def _safe_globals(with_numpy: bool) -> tuple[Any, ...]:
     found: list[Any] = list(_STANDARD)
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
+    if with_numpy:
+        numpy: Any = sys.modules["numpy"]
         core = getattr(numpy, "_core", None) or numpy.core
         found += [core.multiarray.scalar, core.multiarray._reconstruct, numpy.ndarray, numpy.dtype]
         dtypes = [numpy.dtype(code) for code in numpy.typecodes["All"] if code not in _OPEN_KINDS]
         found += [type(dtype) for dtype in dtypes]
         found += [dtype.type for dtype in dtypes]
-    return found + [
+    moved = [
         (value, f"{module}.{value.__name__}")
         for value in found
         for modules in _MOVED
         if value.__module__ in modules and _CAN_RENAME
         for module in modules
     ]
+    return (*found, *moved)
 
 
 def forged(content: Any) -> str | None:
