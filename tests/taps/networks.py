@@ -87,7 +87,8 @@ def hooks_on(model: nn.Module) -> int:
     """The number of all hooks on modules and parameters."""
     kinds = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     count = sum(len(getattr(module, kind)) for module in model.modules() for kind in kinds)
-    return count + sum(len(p._post_accumulate_grad_hooks or {}) for p in model.parameters())
+    on_parameters = ("_backward_hooks", "_post_accumulate_grad_hooks")
+    return count + sum(len(getattr(p, kind) or {}) for p in model.parameters() for kind in on_parameters)
 
 
 class Training(hookbus.LightningModule):

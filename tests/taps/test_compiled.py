@@ -38,12 +38,68 @@ def test_taps_before_the_first_call_fire_at_every_call_and_compile_twice_at_most
         taps.tap("0", lambda event: heard.append((event.name, len(heard))))
         fast(X)
         first = frames()
+        assert first <= 2
         for _ in range(11):
             fast(X)
         assert frames() == first
         assert len(heard) == 12
         assert heard[0][0] == "0"
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] <= 2
+    assert hooks_on(model) == 0
+
+
+class Three(nn.Module):
+    """Three layers in a row, and no loop, which the compiler does not take up again in its midst."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.c(self.b(self.a(x)))
+
+
+@pytest.mark.parametrize(
+    ("made", "which", "most"),
+    [
+        (lambda: nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 1)), "0", 2),
+        (Three, "c", 2),  # what comes before, and the layer
+        (Three, "b", 3),  # and what follows
+        (Net, "head", 2),
+    ],
+)
+@pytest.mark.parametrize("kinds", ["forward", ["forward_pre", "forward", "forward_error", "grad_output"]])
+def test_no_frame_is_compiled_but_the_network_s_own(made, which, most, kinds):
+    model = torch.compile(made(), backend="eager")
+    with tapping(model) as taps:
+        taps.tap(which, lambda event: None, kinds=kinds)
+        for _ in range(5):
+            model(X)
+    assert 0 < frames() <= most
+
+
+class Moody(nn.Module):
+    def forward(self, x):
+        if len(x) == 3:
+            raise ValueError("three")
+        return x + 1
+
+
+@pytest.mark.parametrize("way", ["before", "after", "in place"])
+def test_errors_are_told(way):
+    model, heard = nn.Sequential(nn.Linear(4, 4), Moody()), []
+    fast = torch.compile(model, backend="eager") if way == "before" else model
+    if way == "in place":
+        model.compile(backend="eager")
+    with tapping(fast) as taps:
+        taps.tap("1", lambda e: heard.append((e.kind, str(e.exception))), kinds=["forward", "forward_error"])
+        fast = torch.compile(model, backend="eager") if way == "after" else fast
+        for size in (2, 3, 2):
+            try:
+                fast(torch.ones(size, 4))
+            except ValueError:
+                heard.append("raised")
+    assert heard == [("forward", "None"), ("forward_error", "three"), "raised", ("forward", "None")]
     assert hooks_on(model) == 0
 
 

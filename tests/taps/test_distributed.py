@@ -60,6 +60,31 @@ def test_gradients_of_parameters_are_local_under_ddp_until_backward_returns(rank
         assert found["grads"] == list(MEAN.values())
 
 
+def test_under_ddp_a_gradient_is_said_to_be_local_or_a_running_sum(ranks):
+    for rank in range(2):
+        own = LOCAL["0.weight"][rank]
+        assert [row[1:] for row in ranks[rank]["kinds, ddp"]] == [
+            ["local", own],  # under no_sync
+            ["accumulated", 2 * own],
+            ["accumulated", 2 * MEAN["0.weight"] + own],  # on top of the mean of what came before
+            ["local", own],
+        ]
+        assert [row[1:] for row in ranks[rank]["kinds, ddp with views"]] == [
+            ["local", own],
+            ["local", own],
+            ["accumulated", 2 * own],
+        ]
+
+
+@pytest.mark.parametrize("way", ["fsdp", "fsdp, nested"])
+def test_under_fsdp_a_gradient_is_said_to_be_reduced(ranks, way):
+    mean = MEAN["0.weight"]
+    for rank in range(2):
+        said = [row[1:] for row in ranks[rank][f"kinds, {way}"]]
+        assert said[:2] == [["reduced", mean], ["reduced", 2 * mean]]
+        assert said[2:] in ([], [["reduced", mean]])
+
+
 @pytest.mark.parametrize("way", ["fsdp", "fsdp, nested"])
 def test_gradients_of_parameters_are_reduced_and_sharded_under_fsdp(ranks, way):
     for rank in range(2):
@@ -68,3 +93,21 @@ def test_gradients_of_parameters_are_reduced_and_sharded_under_fsdp(ranks, way):
         assert kinds == {"DTensor"}
         assert heard(found, "parameter_grad") == MEAN
         assert found["grads"] == list(MEAN.values())
+
+
+@pytest.mark.parametrize("way", ["ddp", "fsdp", "fsdp, nested"])
+def test_features_are_those_of_each_rank_and_training_goes_on_as_ever(ranks, way):
+    for rank in range(2):
+        found = ranks[rank][f"features, {way}"]
+        value = FORWARD["0"][rank]
+        assert found["features"] == {"0": value, "1": value, "alone": value}
+        assert found["grads"] == list(MEAN.values())
+        assert found["hooks"] == 0
+        assert found["later"] == ([] if way == "ddp" else ["ran"])  # the hooks of FSDP must see a pass to its end
+
+
+@pytest.mark.parametrize(("way", "gradients"), [("ddp", [4.0, 8.0]), ("fsdp, nested", [6.0, 6.0])])
+def test_gradients_through_features_are_local_under_ddp_and_the_mean_of_parts_that_fsdp_has_sharded(
+    ranks, way, gradients
+):
+    assert [ranks[rank][f"features, {way}"]["through"] for rank in range(2)] == gradients

@@ -170,3 +170,19 @@ def test_structures_stay(shape):
         taps.tap("inner", lambda event: event.output, edits=True)
         taps.capture("inner", attached=True)
         assert type(model(X)) is type(Many(shape)(X))
+
+
+def test_a_gradient_that_has_been_added_cannot_be_replaced_but_changed_in_place(model):
+    def zero(event):
+        event.parameter.grad.zero_()
+
+    with tapping(model) as taps:
+        tap = taps.tap("2", lambda event: event.grad * 0, kinds="parameter_grad", edits=True)
+        with pytest.raises(EditError, match=r"returned a Tensor for <parameter_grad of 2\.\w+, .* added already"):
+            model(X).sum().backward()
+        tap.close()
+        model.zero_grad()
+        taps.tap("2", zero, kinds="parameter_grad", edits=True)
+        model(X).sum().backward()
+    assert not model[2].weight.grad.any()
+    assert model[0].weight.grad.any()

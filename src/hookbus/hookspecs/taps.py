@@ -7,6 +7,7 @@ happened where:
     name, aliases, module, kind     which module, under which names
     args, kwargs, output            what went in and came out of a forward pass
     grad, path                      a gradient, and where in a nested output or input it belongs
+    grad_kind                       of a parameter's gradient: local, accumulated or reduced
     parameter, exception            of the taps of parameters and of errors
     call_index                      number of this call of the module within one forward pass, from 0
     step, micro_step, epoch, phase  when: optimizer step, batch in the window, epoch, train/val/sanity/predict
@@ -113,6 +114,8 @@ def on_parameter_grad(event: TapEvent) -> None:
 
     Args:
         event: ``parameter`` and ``grad`` are the parameter's, ``name`` is its name, ``module`` the module that owns it.
+            ``grad_kind`` is ``local`` for what one backward pass has brought in this process, ``accumulated`` if it has
+            been added to earlier ones, and ``reduced`` if it is the mean over all processes already (FSDP2).
     """
 
 

@@ -3,7 +3,7 @@
 ``select`` finds modules by name, ``trampoline`` and ``site`` are what is put on them, ``plan`` works out who hears of
 which, and :class:`Taps` arms them for the steps that are due and takes them off again. :class:`Tap` and :class:`Capture`
 are ready-made plugins; ``monitors`` holds those that watch a training. In a trainer: ``trainer.taps``; elsewhere:
-``with tapping(model) as taps``.
+``with tapping(model) as taps``. :class:`FeatureTap` makes a function of a part of a network.
 """
 
 from importlib import import_module
@@ -19,6 +19,7 @@ from hookbus.taps.errors import (
     TapWarning,
 )
 from hookbus.taps.event import Moment, Replace, TapEvent
+from hookbus.taps.features import FeatureTap
 from hookbus.taps.listing import InstalledHook, installed_hooks
 from hookbus.taps.report import TapReport
 from hookbus.taps.selection import Selection
@@ -29,6 +30,7 @@ __all__ = [
     "Capture",
     "CaptureFullError",
     "EditError",
+    "FeatureTap",
     "InstalledHook",
     "Moment",
     "Record",

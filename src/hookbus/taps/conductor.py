@@ -183,13 +183,13 @@ class RootConductor:
             return None
         return taps.sites[id(self._model)].before(args, kwargs)
 
-    def leave(self) -> None:
-        """The network has returned, or raised."""
+    def leave(self, *, early: bool = False) -> None:
+        """The network has returned, or raised; or was ended early, so that what was not called may be called yet."""
         self._depth = max(0, self._depth - 1)
         taps = self._taps()
         error, self._handled, before = sys.exc_info()[1], None, self._handled
         if self._depth == 0 and taps is not None:
-            taps.end_forward(careful=error is not None and error is not before)
+            taps.end_forward(careful=error is not None and error is not before, early=early)
 
     def _stand_around(self) -> None:
         compiled = self._model._compiled_call_impl
@@ -237,6 +237,12 @@ class _Leave(Trampoline):
     def run(self, module: nn.Module, args: Any, output: Any) -> None:
         """It is over."""
         (_leave_apart if is_traced() else _leave)(self, module)
+
+    def cut_short(self) -> None:
+        """It is over early."""
+        conductor: RootConductor | None = self.site()
+        if conductor is not None:
+            conductor.leave(early=True)
 
 
 def _enter(trampoline: _Enter, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -78,6 +78,11 @@ def edit_gradient(subscribers: Sequence[Subscriber], event: TapEvent) -> Tensor 
             answer = _ask(subscriber, event)
             if answer is None:
                 continue
+            if event.kind == "parameter_grad":
+                raise EditError(
+                    f"{subscriber.who} returned a {type(answer).__name__} for {event!r}, which cannot take the place of a "
+                    "gradient that has been added already; change event.parameter.grad in place, or edit kind 'grad_output'"
+                )
             if not isinstance(answer, Tensor) or event._grad is None:
                 what = "there is no gradient to replace" if event._grad is None else "expected a tensor"
                 raise EditError(f"{subscriber.who} returned a {type(answer).__name__} for {event!r}; {what}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -15,10 +15,14 @@ from hookbus.taps import leaves
 if TYPE_CHECKING:
     from hookbus.taps.site import Site
 
+#: What the gradient of a parameter is, see :attr:`TapEvent.grad_kind`.
+GradKind: TypeAlias = Literal["local", "accumulated", "reduced"]
+
 _NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
 #: What events have that are not about it.
 _DEFAULTS: dict[str, Any] = {
+    "_brought": False,
     "_grad": None,
     "recompute": False,
     "path": (),
@@ -80,12 +84,13 @@ class TapEvent:
     """
 
     __slots__ = (
-        "_args", "_grad", "_kwargs", "_output", "call_index", "exception", "kind", "moment", "own_aliases", "own_name",
-        "parameter", "path", "recompute", "site",
+        "_args", "_brought", "_grad", "_kwargs", "_output", "call_index", "exception", "kind", "moment", "own_aliases",
+        "own_name", "parameter", "path", "recompute", "site",
     )  # fmt: skip
 
     kind: str
     recompute: bool
+    _brought: Tensor | bool
     _grad: Tensor | None
     path: leaves.Path
     parameter: nn.Parameter | None
@@ -137,6 +142,24 @@ class TapEvent:
         """A gradient; None where an operation with several outputs has one for the others only."""
         value: Tensor | None = _detached(self._grad)
         return value
+
+    @property
+    def grad_kind(self) -> GradKind | None:
+        """What the gradient of a parameter is; None for other kinds of events.
+
+        ``local``: what one backward pass has brought in this process, and nothing else. ``accumulated``: the sum of that
+        and of what ``.grad`` held before, such as earlier batches of the accumulation window. ``reduced``: not brought by
+        this process's backward pass but set from outside, as FSDP2 does once the mean over all processes is known; it may
+        hold earlier batches, too.
+
+        To be asked while the event is told. Where ``.grad`` was not empty it compares values, to tell a sum from a
+        gradient that was added to zeros (``zero_grad(set_to_none=False)``), and so waits for the device.
+        """
+        if self.kind != "parameter_grad":
+            return None
+        if self._brought is False:
+            return "reduced"
+        return "local" if self._brought is True or _same(self._grad, self._brought) else "accumulated"
 
     @property
     def grad_enabled(self) -> bool:
@@ -228,6 +251,9 @@ class TapEvent:
         kind = LiveEvent if live else TapEvent
         other = kind.of(self.kind, self.site, self.moment, self.call_index, self.recompute, *call)
         other._grad, other.path = self._grad, self.path
+        if self.kind == "parameter_grad":
+            other.own_name, other.own_aliases = self.own_name, self.own_aliases
+            other.parameter, other._brought = self.parameter, self._brought
         return other
 
     def outputs(self) -> Iterator[tuple[leaves.Path, Tensor]]:
@@ -288,6 +314,17 @@ class LiveEvent(TapEvent):
     def grad(self) -> Tensor | None:
         """A gradient."""
         return self._grad
+
+
+def _same(one: Tensor | None, other: Tensor) -> bool:
+    """Whether two gradients are the same, number for number; NaN is NaN here."""
+    return one is not None and torch.allclose(_plain(one), _plain(other), rtol=0.0, atol=0.0, equal_nan=True)
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """This process's part of a distributed tensor, and a sparse one as a dense one."""
+    own: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return own if own.layout is torch.strided else own.to_dense()
 
 
 def _detached(value: Any) -> Any:

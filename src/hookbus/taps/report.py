@@ -10,6 +10,7 @@ from torch import nn
 
 from hookbus.taps.errors import TapWarning
 from hookbus.taps.plan import Plan
+from hookbus.taps.select import Place
 from hookbus.taps.site import Site
 from hookbus.taps.subscriber import HOOKS, Subscriber
 
@@ -94,9 +95,8 @@ def warn_of_silence(plan: Plan, due: Sequence[Subscriber], *, late: bool) -> lis
         named += [site for site in silent if any(site.module is which for which in selection.wanted)]
         if silent and (named or len(silent) == len(sites)):
             names = ", ".join(repr(site.name) for site in (named or silent)[:4])
-            said.append(
-                f"{subscriber.who} selected {names}, which was never called in its first forward pass: {_why(plan, silent[0])}"
-            )
+            why = why_silent(plan.places, silent[0].name)
+            said.append(f"{subscriber.who} selected {names}, which was never called in its first forward pass: {why}")
     for message in said:
         warnings.warn(message, TapWarning, stacklevel=2)
     return said
@@ -106,10 +106,10 @@ def _calls(subscriber: Subscriber, site: Site) -> int:
     return site.count_for(subscriber.kind) - subscriber.missed.get(id(site), 0)
 
 
-def _why(plan: Plan, site: Site) -> str:
-    """A guess at why a module is not called."""
-    parent_name = site.name.rpartition(".")[0]
-    parent = next((place.module for place in plan.places if place.name == parent_name), None)
+def why_silent(places: Sequence[Place], name: str) -> str:
+    """A guess at why a module, one of these places, is not called."""
+    parent_name = name.rpartition(".")[0]
+    parent = next((place.module for place in places if place.name == parent_name), None)
     if isinstance(parent, nn.MultiheadAttention):
         return "MultiheadAttention uses the weights of its out_proj without calling it; tap the attention itself"
     return "whoever contains it calls its forward() directly, uses its weights without calling it, or takes another path here"

@@ -18,8 +18,11 @@ from hookbus.taps.select import Place
 from hookbus.taps.subscriber import Subscriber
 from hookbus.taps.trampoline import (
     After,
+    AfterApart,
     Before,
+    BeforeApart,
     Failed,
+    FailedApart,
     GradientHook,
     ParameterHook,
     current_backward,
@@ -109,6 +112,9 @@ class Bundle:
 
 NOBODY = Bundle()
 
+_PLAIN = (Before, After, Failed)
+_APART = (BeforeApart, AfterApart, FailedApart)
+
 
 def _alias(tensor: Tensor) -> Tensor:
     """Another tensor with the same memory, whose gradient is what its own users contribute."""
@@ -160,7 +166,7 @@ class Site:
         self.calls = self.gradients = 0
         self.pinned = self.counts_before = False
         self.parameter_taps: tuple[Subscriber, ...] = ()
-        self.parameter_hooks: dict[str, tuple[nn.Parameter, RemovableHandle]] = {}
+        self.parameter_hooks: dict[str, tuple[nn.Parameter, list[RemovableHandle]]] = {}
         self._before: RemovableHandle | None = None
         self._after: RemovableHandle | None = None
         self._failed: RemovableHandle | None = None
@@ -184,15 +190,16 @@ class Site:
                 are, if anybody still hears of them.
         """
         self.first, self.again, self.parameter_taps = first, again, parameters
+        before, after, failed = _APART if self.pinned else _PLAIN
         if self._before is None and (first.before or again.before):
             fresh_id(self.module._forward_pre_hooks)
-            self._before = self.module.register_forward_pre_hook(Before(self).run, with_kwargs=True)
+            self._before = self.module.register_forward_pre_hook(before(self).run, with_kwargs=True)
         if self._after is None and (first.after or again.after):
             fresh_id(self.module._forward_hooks)
-            self._after = self.module.register_forward_hook(After(self).run, with_kwargs=True)
+            self._after = self.module.register_forward_hook(after(self).run, with_kwargs=True)
         if self._failed is None and first.errors:
             fresh_id(self.module._forward_hooks)
-            self._failed = self.module.register_forward_hook(Failed(self).run, with_kwargs=True, always_call=True)
+            self._failed = self.module.register_forward_hook(failed(self).run, with_kwargs=True, always_call=True)
         if not self.pinned:
             if self._before is not None and not (first.before or again.before):
                 remove(self._before)
@@ -231,15 +238,17 @@ class Site:
                     all_names = names.get(id(parameter), ())
                     if all_names and all_names[0] == (f"{self.name}.{name}" if self.name else name):
                         wanted[name] = parameter
-        for name, (parameter, handle) in list(self.parameter_hooks.items()):
+        for name, (parameter, handles) in list(self.parameter_hooks.items()):
             if wanted.get(name) is not parameter:
-                remove(handle)
+                for handle in handles:
+                    remove(handle)
                 del self.parameter_hooks[name]
         for name, parameter in wanted.items():
             if name not in self.parameter_hooks:
-                hook = ParameterHook(self, names[id(parameter)]).run
-                handle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-                self.parameter_hooks[name] = (parameter, handle)
+                hook = ParameterHook(self, names[id(parameter)], parameter)
+                before = parameter.register_hook(hook.bring)  # type: ignore[no-untyped-call]
+                after = parameter.register_post_accumulate_grad_hook(hook.run)  # type: ignore[no-untyped-call]
+                self.parameter_hooks[name] = (parameter, [before, after])
 
     # -- counting calls ----------------------------------------------------------------------------------------------
 
@@ -330,18 +339,22 @@ class Site:
 
     def failed(self, handled: BaseException | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """The module has been left, by an exception if another one is being handled than when it was entered."""
-        calls = self.clock.open
-        own = next((call for call in reversed(calls) if call.site is self), None)
+        own = self.close_call()
         if own is None:  # a pre-hook of somebody else has raised before ours was called
             event = TapEvent.of("forward_error", self, self.clock.moment, self.index, False, args, kwargs)
             own = OpenCall(self, event, None)
-        else:
-            while calls.pop() is not own:
-                pass
         if handled is not None and handled is not own.handled:
             if self.counts_before and self._stack:
                 self._stack.pop()
             self.tell_of_failure(own, handled)
+
+    def close_call(self) -> OpenCall | None:
+        """The innermost call of the module that somebody wants to hear of if it raises; it is over now."""
+        calls = self.clock.open
+        own = next((call for call in reversed(calls) if call.site is self), None)
+        while own is not None and calls.pop() is not own:
+            pass
+        return own
 
     def tell_of_failure(self, call: OpenCall, error: BaseException) -> None:
         """Tell whoever hears of errors."""
@@ -352,12 +365,12 @@ class Site:
         for subscriber in self.first.errors:
             subscriber.observe(event)
 
-    def accumulated(self, parameter: nn.Parameter, name: str, aliases: tuple[str, ...]) -> None:
-        """A gradient has been added to a parameter."""
+    def accumulated(self, parameter: nn.Parameter, name: str, aliases: tuple[str, ...], brought: Tensor | bool) -> None:
+        """A gradient has been added to a parameter; ``brought`` is as of :class:`ParameterHook`."""
         self.gradients += 1
         event = TapEvent.of("parameter_grad", self, self.clock.moment, 0)
         event.own_name, event.own_aliases = name, aliases
-        event.parameter, event._grad = parameter, parameter.grad
+        event.parameter, event._grad, event._brought = parameter, parameter.grad, brought
         edits.edit_gradient(self.parameter_taps, event)
 
     def _hook_inputs(self, subscribers: tuple[Subscriber, ...], event: TapEvent) -> TapEvent:

@@ -203,11 +203,12 @@ class Taps:
         if due or self._told != _NOBODY:
             self._tell()
 
-    def end_forward(self, *, careful: bool = False) -> None:
+    def end_forward(self, *, careful: bool = False, early: bool = False) -> None:
         """It is over; what remains until :meth:`finish` is what the backward pass needs.
 
         Args:
             careful: whether torch may be walking over the hooks of the network, which must not be touched then.
+            early: whether it was ended before all modules have been called, on purpose.
         """
         self._compile_again()
         self._clock.number = 0
@@ -220,7 +221,8 @@ class Taps:
                 site.silence()
             self._told = None
             return
-        self._notes += warn_of_silence(plan, self._due, late=self._look_for_late_hooks(plan))
+        if not early:
+            self._notes += warn_of_silence(plan, self._due, late=self._look_for_late_hooks(plan))
         self._tell()
 
     def finish(self) -> None:

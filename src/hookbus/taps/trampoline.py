@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 from torch._compile import _disable_dynamo
-from torch.utils.hooks import RemovableHandle
+from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from hookbus.taps import edits, leaves
 from hookbus.taps.event import ForwardEvent, Moment, TapEvent
@@ -52,6 +52,9 @@ class Trampoline:
 
     def __init__(self, site: Any) -> None:
         self.site: weakref.ref[Any] = weakref.ref(site)
+
+    def cut_short(self) -> None:
+        """A call of the module has been ended early on purpose (:mod:`hookbus.taps.early_stop`); torch tells no hook."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Inert:
         return Inert()
@@ -124,15 +127,22 @@ class Failed(Trampoline):
 
     __slots__ = ()
 
-    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         """Close the call that :class:`Before` has opened, and tell of its error if it ended in one."""
         if is_traced():
-            return
+            return _failed_apart(self, module, args, kwargs, output)
         site: Site | None = self.site()
         if site is None:
             take_off(module, self)
         else:
             site.failed(sys.exc_info()[1], args, kwargs)
+        return None
+
+    def cut_short(self) -> None:
+        """The call is over, and no error."""
+        site: Site | None = self.site()
+        if site is not None:
+            site.close_call()
 
 
 def take_off(module: nn.Module, trampoline: object) -> None:
@@ -198,19 +208,35 @@ class _NoGradientHook:
 
 
 class ParameterHook(Trampoline):
-    """On a parameter: tells that a gradient has been added to its ``.grad``."""
+    """On a parameter: tells that a gradient has been added to its ``.grad``.
 
-    __slots__ = ("aliases", "name")
+    Attributes:
+        brought: what this backward pass has brought so far: False if nothing has come through autograd, True if it came
+            to an empty ``.grad``, and what came if something was there already.
+    """
 
-    def __init__(self, site: Site, names: tuple[str, ...]) -> None:
+    __slots__ = ("aliases", "brought", "name", "parameter")
+
+    def __init__(self, site: Site, names: tuple[str, ...], parameter: nn.Parameter) -> None:
         super().__init__(site)
         self.name, self.aliases = names[0], names[1:]
+        self.parameter = weakref.ref(parameter)
+        self.brought: Tensor | bool = False
+
+    @unserializable_hook  # type: ignore[untyped-decorator]
+    def bring(self, grad: Tensor | None) -> None:
+        """Note what is about to be added. Afterwards nobody could tell whether anything was there before."""
+        parameter = self.parameter()
+        if parameter is not None and grad is not None:
+            # Who keeps a gradient that comes first makes torch copy it, so none is kept.
+            self.brought = True if parameter.grad is None else grad
 
     def run(self, parameter: nn.Parameter) -> None:
         """Tell whoever hears of it."""
         site: Site | None = self.site()
+        brought, self.brought = self.brought, False
         if site is not None:
-            site.accumulated(parameter, self.name, self.aliases)
+            site.accumulated(parameter, self.name, self.aliases, brought)
 
 
 def fresh_id(hooks: Mapping[int, Any]) -> None:
@@ -241,3 +267,33 @@ def _before_apart(trampoline: Before, *call: Any) -> Any:
 @_disable_dynamo
 def _after_apart(trampoline: After, *call: Any) -> Any:
     return After.run(trampoline, *call)
+
+
+@_disable_dynamo
+def _failed_apart(trampoline: Failed, *call: Any) -> Any:
+    return Failed.run(trampoline, *call)
+
+
+# On a module of a network that is compiled already the whole hook is kept from the compiler. The above are not enough there:
+# after the break torch calls the hook by itself, and would compile it for nothing, or what it does on errors away.
+
+
+class BeforeApart(Before):
+    """The same in a compiled network."""
+
+    __slots__ = ()
+    run = _disable_dynamo(Before.run)
+
+
+class AfterApart(After):
+    """The same in a compiled network."""
+
+    __slots__ = ()
+    run = _disable_dynamo(After.run)
+
+
+class FailedApart(Failed):
+    """The same in a compiled network."""
+
+    __slots__ = ()
+    run = _disable_dynamo(Failed.run)
