@@ -111,3 +111,7 @@ def test_gradients_through_features_are_local_under_ddp_and_the_mean_of_parts_th
     ranks, way, gradients
 ):
     assert [ranks[rank][f"features, {way}"]["through"] for rank in range(2)] == gradients
+
+
+def test_outside_of_a_trainer_the_rank_is_that_of_the_process_group(ranks):
+    assert [found["rank"] for found in ranks] == [[], [1]]

@@ -132,3 +132,23 @@ def test_functional_call_and_vmap():
         torch.func.functional_call(model, weights, (X,))
         torch.func.vmap(model)(X)
     assert heard == [(2, 3), (3,)]
+
+
+@pytest.mark.parametrize("kinds", [KINDS, "forward", "forward_pre", "forward_error"])
+@pytest.mark.parametrize("moment", ["before", "after"])
+@pytest.mark.parametrize("where", ["0", ""])
+def test_a_foreign_hook_may_take_taps_off_while_torch_walks_over_the_hooks(kinds, moment, where):
+    """torch calls a hook that was taken off meanwhile once more, without what it has asked for."""
+    net, taps = nn.Sequential(nn.Linear(4, 4), nn.ReLU()), []
+    plain = net(X)
+    module = net.get_submodule(where)
+    if moment == "before":
+        module.register_forward_pre_hook(lambda *_: taps[0].close())
+    else:
+        module.register_forward_hook(lambda *_: taps[0].close())
+    taps.append(tapping(net))
+    taps[0].tap("*", lambda event: None, kinds=kinds)
+    for called in (module, net):
+        called(X)
+    assert torch.equal(net(X), plain)
+    assert hooks_on(net) == 1

@@ -56,6 +56,15 @@ def trained(model: nn.Module, x: torch.Tensor, passes: int = 2) -> dict[str, obj
     return {"heard": heard, "grads": [grad.sum().item() for grad in grads], "hooks": [during, ours(model)]}
 
 
+def chosen_rank(model: nn.Module, x: torch.Tensor) -> list[int]:
+    """The ranks of the events that a tap with ``ranks={1}`` hears of."""
+    heard: list[int] = []
+    with tapping(model) as taps:
+        taps.tap("0", lambda event: heard.append(event.rank), ranks={1})
+        model(x)
+    return heard
+
+
 def kinds_of_gradients(model: nn.Module, x: torch.Tensor, passes: Sequence[str]) -> list[list[object]]:
     """Of each parameter's gradient in each pass: what it is said to be, and its sum.
 
@@ -128,6 +137,7 @@ def main(rank: int, file: str) -> None:
     found["features, ddp"] = features_and_a_step(nn.parallel.DistributedDataParallel(network()), x)
     found["features, fsdp"] = features_and_a_step(fully_shard(network(), mesh=mesh), x)
     found["features, fsdp, nested"] = features_and_a_step(sharded(), x)
+    found["rank"] = chosen_rank(nn.parallel.DistributedDataParallel(network()), x)
     print(json.dumps(found))
     dist.destroy_process_group()
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
-from torch import nn
+from torch import distributed, nn
 from torch._compile import _disable_dynamo
 
 from hookbus.markers import hookimpl
 from hookbus.taps.event import Moment
-from hookbus.taps.trampoline import Trampoline, fresh_id, is_traced, take_off
+from hookbus.taps.trampoline import GONE, Trampoline, fresh_id, is_traced, take_off
 
 if TYPE_CHECKING:
     from collections import OrderedDict
@@ -165,7 +165,7 @@ class RootConductor:
         phase = self.said.get("phase") or ("train" if self._model.training else "val")
         passes = self._passes[phase] = self._passes.get(phase, 0) + 1
         step = self.said.get("step", passes - 1)
-        others = {key: value for key, value in self.said.items() if key not in ("phase", "step")}
+        others = {"rank": _rank()} | {key: value for key, value in self.said.items() if key not in ("phase", "step")}
         taps.begin(Moment(step, number=step + 1, phase=phase, **others))
         if (
             self._handles
@@ -224,7 +224,7 @@ class _Enter(Trampoline):
 
     __slots__ = ()
 
-    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] = GONE) -> Any:
         """A forward pass begins."""
         return (_enter_apart if is_traced() else _enter)(self, module, args, kwargs)
 
@@ -249,6 +249,8 @@ def _enter(trampoline: _Enter, module: nn.Module, args: tuple[Any, ...], kwargs:
     conductor: RootConductor | None = trampoline.site()
     if conductor is None:
         return take_off(module, trampoline)
+    if kwargs is GONE:
+        return None
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_name != "_call_impl":
         frame = frame.f_back
@@ -276,6 +278,11 @@ def _call_apart(around: _Around, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 
 _enter_apart, _leave_apart = _disable_dynamo(_enter), _disable_dynamo(_leave)
+
+
+def _rank() -> int:
+    """The global rank of this process, 0 outside of a process group."""
+    return distributed.get_rank() if distributed.is_available() and distributed.is_initialized() else 0
 
 
 def _is_running(wanted: int, frame: FrameType | None) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -77,7 +77,7 @@ class Bundle:
         before: whoever hears of arguments or edits them.
         after: whoever hears of outputs, edits them, or hears of their gradients.
         functions: to be called after a call, if that is all there is to do; None if it is not.
-        observers: to be told before a call, if that is all there is to do; None if it is not.
+        functions_before: to be called before a call, if that is all there is to do; None if it is not.
         editors: whoever edits gradients of inputs.
     """
 
@@ -89,9 +89,9 @@ class Bundle:
         "forward",
         "forward_pre",
         "functions",
+        "functions_before",
         "grad_input",
         "grad_output",
-        "observers",
     )
 
     def __init__(self, subscribers: tuple[Subscriber, ...] = ()) -> None:
@@ -107,7 +107,8 @@ class Bundle:
         watched = bool(self.grad_output or self.editors)
         self.functions = None if changed or watched else tuple(subscriber.function for subscriber in self.forward)
         edited = any(subscriber.selection.edits for subscriber in self.forward_pre)
-        self.observers = None if edited or self.grad_input or self.errors else self.forward_pre
+        more = edited or self.grad_input or self.errors
+        self.functions_before = None if more else tuple(subscriber.function for subscriber in self.forward_pre)
 
 
 NOBODY = Bundle()
@@ -293,15 +294,6 @@ class Site:
         event = BeforeEvent(self, self.clock.moment, index, args, kwargs)
         if again:
             event.recompute = True
-        if bundle.observers is not None:
-            for subscriber in bundle.observers:
-                try:
-                    if (answer := subscriber.function(event)) is not None:
-                        raise subscriber.refusal(event, answer)
-                except Exception as error:
-                    subscriber.blame(error, event)
-                    raise
-            return None
         edited = edits.edit_arguments(bundle.forward_pre, event)
         if bundle.grad_input and torch.is_grad_enabled():
             edited = self._hook_inputs(bundle.grad_input, edited)
@@ -412,7 +404,3 @@ class Site:
                 f"{editors[0].who} edits the gradient of what {self.name!r} is given, and that module works on it in "
                 "place; edit the gradient of the output of the module before it instead (kinds='grad_output')"
             )
-
-    def subscriber_of(self, bundle: Bundle, function: Callable[[TapEvent], Any]) -> Subscriber:
-        """Whose function this is."""
-        return next(subscriber for subscriber in bundle.forward if subscriber.function is function)

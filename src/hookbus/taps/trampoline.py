@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,7 +18,7 @@ from torch._compile import _disable_dynamo
 from torch.utils.hooks import RemovableHandle, unserializable_hook
 
 from hookbus.taps import edits, leaves
-from hookbus.taps.event import ForwardEvent, Moment, TapEvent
+from hookbus.taps.event import BeforeEvent, ForwardEvent, Moment, TapEvent
 
 if TYPE_CHECKING:
     from hookbus.taps.site import Site
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 current_backward = torch._C._current_graph_task_id
 is_traced = torch.compiler.is_dynamo_compiling
 _new = object.__new__
+#: In the place of what torch has left out: a hook that was taken off by another one is still called, but torch has
+#: forgotten that it wants keyword arguments.
+GONE: Any = object()
 
 
 class Inert:
@@ -64,16 +67,44 @@ class Trampoline:
 
 
 class Before(Trampoline):
-    """The forward pre-hook of a site."""
+    """The forward pre-hook of a site; written out like :class:`After`."""
 
     __slots__ = ()
 
-    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any] = GONE) -> Any:
         """Count the call and tell whoever hears of it beforehand."""
         if is_traced():
             return _before_apart(self, module, args, kwargs)
         site: Site | None = self.site()
-        return take_off(module, self) if site is None else site.before(args, kwargs)
+        if site is None:
+            return take_off(module, self)
+        if kwargs is GONE:
+            return None
+        clock, bundle = site.clock, site.first
+        number, functions = clock.number, bundle.functions_before
+        if functions is None or ((site.pass_number == number or not number) and current_backward() != -1):
+            return site.before(args, kwargs)
+        if site.pass_number == number and number:  # written out: site.count()
+            site.calls += 1
+            index = site.index
+            site.index = index + 1
+        else:
+            index = site.count()
+        if site.counts_before:
+            site._stack.append(index)
+        if functions:
+            event = _new(BeforeEvent)
+            event.site, event.moment, event.call_index = site, clock.moment, index
+            event._args, event._kwargs, event._output = args, kwargs, None
+            try:
+                for function in functions:
+                    answer = function(event)
+                    if answer is not None:
+                        raise subscriber_of(bundle.forward_pre, function).refusal(event, answer)
+            except Exception as error:
+                subscriber_of(bundle.forward_pre, function).blame(error, event)
+                raise
+        return None
 
 
 class After(Trampoline):
@@ -81,13 +112,15 @@ class After(Trampoline):
 
     __slots__ = ()
 
-    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = GONE) -> Any:
         """Tell whoever hears of outputs, and put hooks on the tensors for whoever hears of their gradients."""
         if is_traced():
             return _after_apart(self, module, args, kwargs, output)
         site: Site | None = self.site()
         if site is None:
             return take_off(module, self)
+        if output is GONE:
+            return None
         clock = site.clock
         number = clock.number
         # A pass is repeated after it has taken place, so the first call of a module within a pass repeats none.
@@ -115,9 +148,9 @@ class After(Trampoline):
             for function in functions:
                 answer = function(event)
                 if answer is not None:
-                    raise site.subscriber_of(bundle, function).refusal(event, answer)
+                    raise subscriber_of(bundle.forward, function).refusal(event, answer)
         except Exception as error:
-            site.subscriber_of(bundle, function).blame(error, event)
+            subscriber_of(bundle.forward, function).blame(error, event)
             raise
         return None
 
@@ -127,14 +160,14 @@ class Failed(Trampoline):
 
     __slots__ = ()
 
-    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
+    def run(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any = GONE) -> Any:
         """Close the call that :class:`Before` has opened, and tell of its error if it ended in one."""
         if is_traced():
             return _failed_apart(self, module, args, kwargs, output)
         site: Site | None = self.site()
         if site is None:
             take_off(module, self)
-        else:
+        elif output is not GONE:
             site.failed(sys.exc_info()[1], args, kwargs)
         return None
 
@@ -143,6 +176,11 @@ class Failed(Trampoline):
         site: Site | None = self.site()
         if site is not None:
             site.close_call()
+
+
+def subscriber_of(subscribers: Iterable[Subscriber], function: Callable[[TapEvent], Any]) -> Subscriber:
+    """Whose function this is."""
+    return next(subscriber for subscriber in subscribers if subscriber.function is function)
 
 
 def take_off(module: nn.Module, trampoline: object) -> None:
