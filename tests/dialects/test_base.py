@@ -5,7 +5,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from hookbus.callback import Callback
-from hookbus.dialects.base import derives_from, inherited_options, is_base, is_marked, overridden
+from hookbus.dialects.base import derives_from, is_base, is_marked, options_in, overridden, own_namespaces
 from hookbus.markers import hookimpl
 
 
@@ -79,19 +79,19 @@ def test_options_are_inherited_from_the_nearest_marked_method():
         def on_fit_end(self):
             pass
 
-    assert inherited_options(Child(), "on_fit_end")["trylast"]
-    assert inherited_options(Grandchild(), "on_fit_end")["tryfirst"]
-    assert not inherited_options(Grandchild(), "on_fit_end")["trylast"]
-    assert inherited_options(Mine(), "on_fit_start") == {}
+    assert options_in(own_namespaces(Child()), "on_fit_end")["trylast"]
+    assert options_in(own_namespaces(Grandchild()), "on_fit_end")["tryfirst"]
+    assert not options_in(own_namespaces(Grandchild()), "on_fit_end")["trylast"]
+    assert options_in(own_namespaces(Mine()), "on_fit_start") == {}
 
 
 def test_a_method_assigned_to_the_instance_inherits_and_may_be_marked_itself():
     callback = Mine()
     callback.on_fit_end = lambda trainer, pl_module: None
-    assert inherited_options(callback, "on_fit_end")["trylast"]
+    assert options_in(own_namespaces(callback), "on_fit_end")["trylast"]
     assert not is_marked(callback, "on_fit_end")
     callback.on_fit_end = hookimpl(tryfirst=True)(lambda: None)
-    assert inherited_options(callback, "on_fit_end")["tryfirst"]
+    assert options_in(own_namespaces(callback), "on_fit_end")["tryfirst"]
     assert is_marked(callback, "on_fit_end")
 
 

@@ -97,22 +97,22 @@ class Shape:
     collect_errors: bool = False
 
 
-def stable_function(shape: Shape, defaults: tuple[Any, ...], compile_now: Callable[[], None]) -> types.FunctionType:
-    """The function of a hook for all its life; its first code is a stub that calls ``compile_now`` first."""
+def stable_function(
+    shape: Shape, first: types.CodeType, defaults: tuple[Any, ...], compile_now: Callable[[], None]
+) -> types.FunctionType:
+    """The function of a hook for all its life; its ``first`` code is the stub, which calls ``compile_now``."""
     namespace: dict[str, Any] = {"__name__": __name__, "_enter": enter, "_leave": leave, "_raise_first": raise_first}
-    function = types.FunctionType(stub(shape), namespace, shape.name, defaults or None)
+    function = types.FunctionType(first, namespace, shape.name, defaults or None)
     namespace.update(_compile=compile_now, _self=function)
     return function
 
 
-@functools.lru_cache(maxsize=1024)
 def stub(shape: Shape) -> types.CodeType:
     """Code that compiles the hook, then calls it; that of a stable function whose implementations have changed."""
     body = ["_compile()", f"return _self({', '.join(shape.parameters)})"]
     return _compiled(shape, body, f"<hookbus {shape.name}>", {})
 
 
-@functools.lru_cache(maxsize=1024)
 def idle(shape: Shape) -> types.CodeType:
     """The code of a hook that nobody implements; it is the same for all of the same shape."""
     return _compiled(shape, _nothing(shape), f"<hookbus {shape.name}>", {})

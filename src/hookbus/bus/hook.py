@@ -49,6 +49,7 @@ class Hook(pluggy.HookCaller):
     def __init__(self, name: str, bus: Bus) -> None:
         super().__init__(name, bus._hookexec)
         self._bus = bus
+        self._specification: Specification | None = None
         self._shape: dispatch.Shape | None = None
         self._fire: types.FunctionType | None = None
         self._known: frozenset[str] = frozenset()
@@ -79,8 +80,8 @@ class Hook(pluggy.HookCaller):
         self.spec = made.spec
         if made.is_historic:
             self._call_history = []
-        function = dispatch.stable_function(made.shape, made.defaults, self._compile)
-        self._shape, self._fire, self.is_tap = made.shape, function, made.is_tap
+        function = dispatch.stable_function(made.shape, made.stub, made.defaults, self._compile)
+        self._specification, self._shape, self._fire, self.is_tap = made, made.shape, function, made.is_tap
         self._known, self._required, self._exact = made.known, made.spec.argnames, made.exact
         self._defaults = made.spec.kwargdefaults
         vars(self._bus.fire)[self.name] = function
@@ -119,8 +120,7 @@ class Hook(pluggy.HookCaller):
         return self._hookexec(self.name, self._hookimpls.copy(), kwargs, self._shape.firstresult)
 
     def _add_hookimpl(self, hookimpl: pluggy.HookImpl) -> None:
-        moving = any(map(_asks, (hookimpl, *self._hookimpls)))
-        if self._bus.list_order and not moving:
+        if self._bus.list_order and not (_asks(hookimpl) or any(map(_asks, self._hookimpls))):
             self._hookimpls.insert(self._insertion_point(hookimpl) if self._hookimpls else 0, hookimpl)
             self.changed()
             return
@@ -167,9 +167,10 @@ class Hook(pluggy.HookCaller):
 
     def part(self, names: Collection[str]) -> Callable[..., Any]:
         """A function that calls this hook with those implementations only that belong to the named plugins."""
-        assert self._shape is not None
-        function = dispatch.stable_function(self._shape, tuple(self._defaults.values()), lambda: None)
-        dispatch.compile_calls(function, self._shape, [call for call, entry in self.calls() if entry.name in names])
+        made = self._specification
+        assert made is not None
+        function = dispatch.stable_function(made.shape, made.stub, made.defaults, lambda: None)
+        dispatch.compile_calls(function, made.shape, [call for call, entry in self.calls() if entry.name in names])
         return function
 
     def sole_function(self) -> Callable[..., Any] | None:
@@ -202,13 +203,14 @@ class Hook(pluggy.HookCaller):
 
     def changed(self) -> None:
         """Let the next call compile the hook anew."""
-        self._old_style = any(impl.hookwrapper for impl in self._hookimpls)
-        self._direct = None if self._old_style or self.is_historic() else self._fire
-        if self._fire is not None and self._shape is not None:
-            idle = not self._hookimpls and not self._bus.monitored and not self.is_historic()
-            self._fire.__code__ = (dispatch.idle if idle else dispatch.stub)(self._shape)
-        for tell in tuple(self.watchers):
-            tell()
+        made, impls, historic = self._specification, self._hookimpls, self._call_history is not None
+        self._old_style = bool(impls) and any(impl.hookwrapper for impl in impls)
+        self._direct = None if self._old_style or historic else self._fire
+        if made is not None and self._fire is not None:
+            self._fire.__code__ = made.stub if impls or historic or self._bus.monitored else made.idle
+        if self.watchers:
+            for tell in tuple(self.watchers):
+                tell()
 
     def entries(self) -> list[Ranked]:
         """The implementations in call order."""
@@ -256,4 +258,4 @@ class Hook(pluggy.HookCaller):
 def _asks(hookimpl: pluggy.HookImpl) -> bool:
     """Whether it wants to come before or after others."""
     options = cast(Mapping[str, Any], hookimpl.opts)
-    return bool(options.get("before") or options.get("after"))
+    return bool(options and (options.get("before") or options.get("after")))

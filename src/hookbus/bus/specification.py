@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
-from types import ModuleType
+from functools import cache, cached_property
+from types import CodeType, ModuleType
 from typing import Any
 
 import pluggy
 
-from hookbus.bus.dispatch import Shape
+from hookbus.bus.dispatch import Shape, idle, stub
 from hookbus.hookspecs import SPEC_MODULES
 from hookbus.markers import PROJECT
 
@@ -38,10 +38,20 @@ class Specification:
     exact: int
     is_tap: bool
 
-    @property
+    @cached_property
     def is_historic(self) -> bool:
         """Whether implementations to come hear of earlier calls."""
         return bool(self.spec.opts.get("historic"))
+
+    @cached_property
+    def stub(self) -> CodeType:
+        """See :func:`hookbus.bus.dispatch.stub`."""
+        return stub(self.shape)
+
+    @cached_property
+    def idle(self) -> CodeType:
+        """See :func:`hookbus.bus.dispatch.idle`."""
+        return idle(self.shape)
 
 
 def specification(spec: Any) -> Specification:

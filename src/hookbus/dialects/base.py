@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from hookbus.markers import PROJECT, HookimplOptions
 
 _MARK = f"{PROJECT}_impl"
+_NN = "torch.nn.modules.module"
 _NOTHING: dict[str, Any] = {}
 _ROOTS = frozenset({"hookbus", "lightning", "pytorch_lightning", "lightning_fabric"})
 _BASES = frozenset({"Callback", "LightningModule", "ModelHooks", "DataHooks", "CheckpointHooks", "LightningDataModule"})
@@ -26,6 +28,15 @@ def derives_from(obj: object, name: str) -> bool:
     return any(cls.__name__ == name and is_base(cls) for cls in classes)
 
 
+def own_namespaces(obj: object) -> list[Mapping[str, Any]]:
+    """Where a method of ``obj`` may stand that is not its library's: in itself, and in its classes in their order."""
+    namespaces = [getattr(obj, "__dict__", _NOTHING)]
+    for cls in type(obj).__mro__:
+        if not (cls is object or cls.__module__ == _NN or is_base(cls)):
+            namespaces.append(vars(cls))
+    return namespaces
+
+
 def overridden(obj: object, name: str) -> Any | None:
     """The bound method ``obj.name`` if it is not the base class's own, else None. Methods set on the instance count."""
     method = getattr(obj, name, None)
@@ -38,12 +49,13 @@ def overridden(obj: object, name: str) -> Any | None:
     return method
 
 
-def inherited_options(obj: object, name: str) -> HookimplOptions:
-    """The ``@hookimpl`` options of ``obj.name``: its own mark, or that of the nearest method which it overrides.
+def options_in(namespaces: Iterable[Mapping[str, Any]], name: str) -> HookimplOptions:
+    """The ``@hookimpl`` options of the first marked function of this name.
 
-    So a subclass that overrides a marked method without repeating the mark keeps the place in the order.
+    In :func:`own_namespaces` that is the method itself, or the nearest one that it overrides. So a subclass that overrides a
+    marked method without repeating the mark keeps the place in the order.
     """
-    for namespace in (getattr(obj, "__dict__", _NOTHING), *map(vars, type(obj).__mro__)):
+    for namespace in namespaces:
         function = namespace.get(name)
         if function is not None:
             options = getattr(function, "__dict__", _NOTHING).get(_MARK)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from hookbus.dialects.base import inherited_options, is_marked, overridden
+from hookbus.dialects.base import is_marked, options_in, overridden, own_namespaces
 from hookbus.dialects.implementation import Implementation
 from hookbus.dialects.signature import SignatureMismatchError, positional_arguments
 
@@ -98,19 +98,19 @@ def implementations(
         if plain(obj, manner.hooks, functions):
             absent = tuple(hook for hook, function in zip(manner.hooks, functions, strict=True) if function is None)
             reads[manner, bool(spare)] = _Read(tuple(map(_reference, functions)), methods, absent)
-    return [
-        _implementation(obj, method.hook, method.args, manner.silent) for method in methods if method.args is not None
-    ]
+    namespaces, found = own_namespaces(obj), []
+    for method in methods:
+        if method.args is not None:
+            options = options_in(namespaces, method.hook)
+            silent = manner.silent and not (options.get("wrapper") or options.get("hookwrapper"))
+            found.append(
+                Implementation(method.hook, getattr(obj, method.hook), method.args, options=options, silent=silent)
+            )
+    return found
 
 
 def _reference(function: Any) -> Callable[[], Any]:
     return type(None) if function is None else weakref.ref(function)
-
-
-def _implementation(obj: object, hook: str, args: tuple[str, ...], silent: bool) -> Implementation:
-    options = inherited_options(obj, hook)
-    wrapper = options.get("wrapper") or options.get("hookwrapper")
-    return Implementation(hook, getattr(obj, hook), args, options=options, silent=silent and not wrapper)
 
 
 def plain(obj: object, hooks: Sequence[str], functions: Sequence[Any]) -> bool:

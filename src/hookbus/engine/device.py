@@ -104,17 +104,14 @@ def move_to(batch: Any, device: torch.device) -> Any:
 
 def bring_to(module: nn.Module, device: torch.device) -> None:
     """Let ``module`` move to ``device``; one that is there already is not asked, unless it has a way of its own to move."""
-    own_way = any(
-        getattr(type(part), name) is not getattr(nn.Module, name)
-        for part in module.modules()
-        for name in ("to", "_apply")
-    )
-    if own_way or any(
-        tensor is not None and tensor.device != device
-        for part in module.modules()
-        for tensor in (*part._parameters.values(), *part._buffers.values())
-    ):
-        module.to(device)
+    for part in module.modules():
+        if type(part).to is not nn.Module.to or type(part)._apply is not nn.Module._apply:
+            break
+        if any(t is not None and t.device != device for t in (*part._parameters.values(), *part._buffers.values())):
+            break
+    else:
+        return
+    module.to(device)
 
 
 def _is_movable(value: Any) -> bool:
