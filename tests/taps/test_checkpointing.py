@@ -123,3 +123,14 @@ def test_captures_have_one_record_with_its_gradient(reentrant):
         model(X).sum().backward()
         (record,) = kept.records()
     assert record.grad.shape == (2, 6)
+
+
+@MODES
+def test_gradients_of_inputs_are_heard_once(reentrant):
+    heard, x = [], X.clone().requires_grad_()
+    model = nn.Sequential(nn.Linear(4, 2))
+    with tapping(model) as taps:
+        taps.tap("0", lambda event: heard.append(event.kind), kinds="grad_input")
+        for _ in range(2):
+            checkpoint(model, x, use_reentrant=reentrant).sum().backward()
+    assert heard == ["grad_input"] * 2

@@ -647,3 +647,26 @@ def test_taps_of_the_network_itself_on_a_schedule():
         for _ in range(4):
             model(X).sum().backward()
     assert heard == [(kind, step, 0) for step in (1, 3) for kind in kinds]
+
+
+@pytest.mark.parametrize("kinds", ["grad_input", "grad_output"])
+def test_an_input_that_is_given_again_and_again_keeps_no_hooks(kinds):
+    """As where an image is what is optimised: it is a leaf, which outlives the graphs."""
+    model, heard = nn.Sequential(nn.Identity(), nn.Linear(4, 2)), []
+    x = X.clone().requires_grad_()
+    with tapping(model) as taps:
+        taps.tap("0", lambda event: heard.append(event.step), kinds=kinds)
+        for _ in range(3):
+            model(x).sum().backward()
+        assert len(x._backward_hooks) == 1
+    assert heard == [0, 1, 2]
+    assert not x._backward_hooks
+
+
+def test_lazy_parameters_are_heard_of_once_they_are_there():
+    model, heard = nn.Sequential(nn.LazyLinear(2), nn.ReLU()), []
+    with tapping(model) as taps:
+        taps.tap("0", lambda event: heard.append((event.step, event.name)), kinds="parameter_grad")
+        for _ in range(2):
+            model(X).sum().backward()
+    assert sorted(heard) == [(1, "0.bias"), (1, "0.weight")]

@@ -83,9 +83,9 @@ class Plan:
             site.tell(ordinary, again, parameters, names)
 
     def parameters_changed(self) -> bool:
-        """Whether a parameter has been replaced, or frozen or thawed, since this was asked last; at first they have."""
+        """Whether a parameter has been replaced, filled (lazy ones), frozen or thawed, since this was asked last."""
         own = list(chain.from_iterable(place.module._parameters.values() for place in self.places))
-        now = [*own, *(parameter is not None and parameter.requires_grad for parameter in own)]
+        now = [*own, *map(type, own), *(parameter is not None and parameter.requires_grad for parameter in own)]
         before, self._parameters = self._parameters, now
         return before is None or len(before) != len(now) or not all(map(is_, before, now))
 

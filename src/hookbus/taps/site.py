@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+import weakref
 from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 from torch.utils.hooks import RemovableHandle
 
 from hookbus.engine.nested import map_leaves
@@ -142,8 +144,11 @@ class Site:
         "_again_pass",
         "_before",
         "_failed",
+        "_leaves_of",
         "_lent",
+        "_on_leaves",
         "_stack",
+        "_watched",
         "again",
         "aliases",
         "calls",
@@ -175,6 +180,9 @@ class Site:
         self.index = self._again_index = 0
         self._stack: list[int] = []
         self._lent: list[list[tuple[Tensor, int]]] = []
+        self._watched: dict[int, weakref.ref[Tensor]] = {}
+        self._on_leaves: list[RemovableHandle] = []
+        self._leaves_of = 0
 
     # -- hooks on and off --------------------------------------------------------------------------------------------
 
@@ -224,6 +232,7 @@ class Site:
         self.pinned = False
         self.tell(NOBODY, NOBODY, (), {})
         self._stack.clear()
+        self._release_leaves()
 
     @property
     def hooked_before(self) -> bool:
@@ -235,7 +244,9 @@ class Site:
         wanted: dict[str, nn.Parameter] = {}
         if self.parameter_taps:
             for name, parameter in self.module._parameters.items():
-                if parameter is not None and parameter.requires_grad and parameter.is_leaf:
+                if parameter is None or is_lazy(parameter):
+                    continue  # one that is lazy gets its hooks when there is something to it
+                if parameter.requires_grad and parameter.is_leaf:
                     all_names = names.get(id(parameter), ())
                     if all_names and all_names[0] == (f"{self.name}.{name}" if self.name else name):
                         wanted[name] = parameter
@@ -262,6 +273,7 @@ class Site:
             self.index = 0
             self._stack.clear()
             self._lent.clear()
+            self._watched.clear()
         self.index += 1
         return self.index - 1
 
@@ -310,8 +322,7 @@ class Site:
             call = (event.call_index, event.recompute)
             for path, tensor in leaves.tensors(output):
                 if tensor.requires_grad:
-                    hook = GradientHook("grad_output", self, bundle.grad_output, event.moment, call, path)
-                    tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+                    self._hook(tensor, GradientHook("grad_output", self, bundle.grad_output, event.moment, call, path))
         return None if output is event._output else output
 
     def repeated(self, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
@@ -368,8 +379,9 @@ class Site:
     def _hook_inputs(self, subscribers: tuple[Subscriber, ...], event: TapEvent) -> TapEvent:
         """Put hooks on the inputs that require gradients.
 
-        Observers get a hook on the very tensor. For editors the module gets an alias of it, so that what they change
-        is the contribution of this module and not that of the tensor's other users.
+        Observers get a hook on the very tensor; only one where activation checkpointing repeats the pass with it. For
+        editors the module gets an alias of it, so that what they change is the contribution of this module and not that
+        of the tensor's other users.
         """
         call = (event.call_index, event.recompute)
         observers = tuple(s for s in subscribers if not s.selection.edits)
@@ -378,12 +390,15 @@ class Site:
         def hook(value: Any, chosen: tuple[Subscriber, ...]) -> None:
             for path, tensor in leaves.tensors(value):
                 if tensor.requires_grad:
-                    made = GradientHook("grad_input", self, chosen, event.moment, call, path)
-                    tensor.register_hook(made)  # type: ignore[no-untyped-call]
+                    self._hook(tensor, GradientHook("grad_input", self, chosen, event.moment, call, path))
 
         if observers:
-            hook(event._args, observers)
-            hook(event._kwargs, observers)
+            own = [t for value in (event._args, event._kwargs) for _, t in leaves.tensors(value) if t.requires_grad]
+            if not event.recompute:
+                self._watched.update((id(tensor), weakref.ref(tensor)) for tensor in own)
+            if not event.recompute or not all(self._is_watched(tensor) for tensor in own):
+                hook(event._args, observers)
+                hook(event._kwargs, observers)
         if editors:
             event = event.copy()
             event._args, event._kwargs = map_leaves(event._args, _alias), map_leaves(dict(event._kwargs), _alias)
@@ -392,6 +407,26 @@ class Site:
             aliases = [t for value in (event._args, event._kwargs) for _, t in leaves.tensors(value) if t.requires_grad]
             self._lent.append([(tensor, tensor._version) for tensor in aliases])
         return event
+
+    def _hook(self, tensor: Tensor, hook: GradientHook) -> None:
+        """Put a hook on a tensor of the graph; on a leaf of it, which outlives the graph, until the next pass."""
+        handle = tensor.register_hook(hook)  # type: ignore[no-untyped-call]
+        if tensor.is_leaf:
+            if self._leaves_of != self.clock.last:
+                self._leaves_of = self.clock.last
+                self._release_leaves()
+            self._on_leaves.append(handle)
+
+    def _release_leaves(self) -> None:
+        """Take the hooks of earlier passes off tensors that are given to the network again and again."""
+        for handle in self._on_leaves:
+            remove(handle)
+        self._on_leaves.clear()
+
+    def _is_watched(self, tensor: Tensor) -> bool:
+        """Whether observers of its gradient have been put on a tensor in the pass that is repeated now."""
+        watched = self._watched.get(id(tensor))
+        return watched is not None and watched() is tensor
 
     def _take_back(self, editors: tuple[Subscriber, ...], event: TapEvent) -> None:
         """See to it that the module has not worked in place on what it was lent.
