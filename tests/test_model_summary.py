@@ -36,6 +36,20 @@ def test_counts() -> None:
     assert "other params" in str(summary)
 
 
+def test_a_number_has_no_size() -> None:
+    class Loss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.mean = nn.L1Loss()
+            self.example_input_array = torch.ones(3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.mean(x, x)
+
+    (layer,) = summarize(Loss()).layers
+    assert (layer.in_size, layer.out_size) == ([[3], [3]], "?")
+
+
 def test_half_precision_takes_half_the_memory() -> None:
     net = Net().to(torch.bfloat16)
     assert summarize(net, measure=False).model_size == pytest.approx(23 * 2e-6)

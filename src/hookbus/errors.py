@@ -20,3 +20,7 @@ class MissingFieldError(MisconfigurationException, AttributeError):
 
 class MissingExtraError(MisconfigurationException, ModuleNotFoundError):
     """A part of hookbus needs a package that is not installed; the message says how to install it."""
+
+
+class PossibleUserWarning(UserWarning):
+    """What may be a mistake, and may be meant so. The name is Lightning's, for those who filter it."""

@@ -210,9 +210,9 @@ def _note_sizes(layer: LayerSummary) -> Any:
 
 def _shape(value: Any) -> Any:
     if hasattr(value, "shape"):
-        return list(value.shape)
+        return list(value.shape) or UNKNOWN
     if isinstance(value, (list, tuple)):
-        return [_shape(item) for item in value]
+        return [_shape(item) for item in value] or UNKNOWN
     return UNKNOWN
 
 

@@ -100,6 +100,7 @@ def test_the_summary_is_made_by_its_constructor():
     made = summary.ModelSummary(boring.BoringModel(), max_depth=1)
     assert made.total_parameters == 66
     assert (made.layer_names, made.layer_types, made.param_nums) == (["layer"], ["Linear"], [66])
+    assert made.training_modes == [True]
     assert "Linear" in str(made)
 
 

@@ -867,3 +867,22 @@ def test_warnings_are_not_raised_by_an_ordinary_plugin():
 def test_an_object_that_implements_nothing_is_no_plugin(junk):
     with pytest.raises(MisconfigurationException, match=r"plugins=\[…\] has .*, which implements no hook; expected"):
         Bus.load([junk])
+
+
+def test_with_a_single_loader_its_index_goes_to_callbacks_that_demand_it():
+    class Defaulted(Callback):
+        def on_test_batch_start(self, trainer, pl_module, batch, batch_idx, dataloader_idx=None):
+            seen.append(("defaulted", dataloader_idx))
+
+    class Demanding(Callback):
+        def on_test_batch_start(self, trainer, pl_module, batch, batch_idx, dataloader_idx):
+            seen.append(("demanding", dataloader_idx))
+
+    seen = []
+    bus = Bus.load(autoload=False)
+    for callback in (Defaulted(), Demanding()):
+        bus.register(callback)
+    for several in (False, True):
+        bus.expect_loaders(several=several)
+        bus.fire.on_test_batch_start(None, None, "batch", 0, 1)
+    assert seen == [("defaulted", None), ("demanding", 1), ("defaulted", 1), ("demanding", 1)]

@@ -160,7 +160,7 @@ class OddKey(WithState):
         (Callback(), None),
         (WithState(), "WithState"),
         (WithLoad(), "WithLoad"),
-        (OddKey(), None),
+        (OddKey(), "7"),
         (WithState, None),
         (7, None),
     ],

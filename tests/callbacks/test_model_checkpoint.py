@@ -136,6 +136,11 @@ def test_default_folder(lib: ModuleType, recorder: ModuleType, tmp_path: Path) -
         )
 
 
+@pytest.mark.parametrize("dirpath", ["", None])
+def test_no_folder_means_the_default_one(dirpath: str | None) -> None:
+    assert ModelCheckpoint(dirpath, "{epoch}").format_checkpoint_name({"epoch": 3}) == "epoch=3.ckpt"
+
+
 # --- a monitored value is of this step, this validation or this epoch -----------------------------------------------
 
 
@@ -248,6 +253,26 @@ def test_a_metric_of_the_epoch_is_not_used_in_the_next_one(fit: Any) -> None:
     with pytest.warns(UserWarning, match="says nothing of step 6"):
         callback, _, _ = fit(checkpoint=checkpoint, max_epochs=2, limit_val_batches=0)
     assert scores(callback) == {4: 10.0, 8: 9.0}, "saved when the value came, at the end of each epoch"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "scores"),
+    [
+        ({"monitor": "epoch"}, [1, 2]),
+        ({"monitor": "step"}, [8, 12]),
+        ({"monitor": "step", "every_n_train_steps": 5}, [5, 10]),
+    ],
+)
+def test_counters_rank_files_too(arguments: dict[str, Any], scores: list[int], fit: Any) -> None:
+    callback, _, _ = fit(checkpoint={"mode": "max", "save_top_k": 2, **arguments}, max_epochs=3)
+    assert sorted(callback.best_k_models.values()) == scores
+
+
+def test_what_is_logged_under_the_name_of_a_counter_is_what_ranks(fit: Any, lib: Any, recorder: Any) -> None:
+    module = recorder.module_of(lib)
+    module.on_train_epoch_end = lambda: module.log("step", 20.0 - module.current_epoch)
+    callback, _, _ = fit(module=module, checkpoint={"monitor": "step", "save_top_k": -1}, max_epochs=3)
+    assert sorted(callback.best_k_models.values()) == [18, 19, 20]
 
 
 def test_a_monitor_that_is_never_logged_is_an_error_after_the_first_validation(fit: Any) -> None:
@@ -556,6 +581,15 @@ def test_subclasses_decide_by_overriding(fit: Any, tmp_path: Path) -> None:
 
     fit(callback=Picky(dirpath=tmp_path / "files", save_top_k=-1, save_last=True), max_epochs=3)
     assert names(tmp_path / "files") == ["epoch=1-step=8.ckpt"]
+
+
+def test_subclasses_name_files_by_overriding(fit: Any, tmp_path: Path) -> None:
+    class Dotted(ModelCheckpoint):
+        def _format_checkpoint_name(self, *args: Any, **options: Any) -> str:
+            return super()._format_checkpoint_name(*args, **options).replace("=", ".")
+
+    fit(callback=Dotted(dirpath=tmp_path / "files", save_last=True), max_epochs=1)
+    assert names(tmp_path / "files") == ["epoch.0-step.4.ckpt", "last.ckpt"]
 
 
 def test_rhythm_and_moment_may_be_set_later(fit: Any, tmp_path: Path) -> None:

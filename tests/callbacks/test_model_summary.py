@@ -14,7 +14,7 @@ from tests.callbacks.batch_a import HOOKBUS, RECORDED, agree, observed
 from tests.callbacks.data.scenarios_batch_a import loader
 
 from hookbus import Trainer
-from hookbus.callbacks import ModelSummary, RichModelSummary
+from hookbus.callbacks import ModelSummary, RichModelSummary, RichProgressBar, TQDMProgressBar
 from hookbus.errors import MisconfigurationException
 
 
@@ -103,6 +103,12 @@ def test_a_trainer_has_one_by_itself() -> None:
     assert summaries_of(Trainer(logger=False, barebones=True)) == []
     assert summaries_of(Trainer(**quiet, callbacks=RichModelSummary())) == ["RichModelSummary"]
     assert summaries_of(Trainer(**quiet, callbacks=ModelSummary(2), enable_model_summary=False)) == ["ModelSummary"]
+
+
+def test_it_is_drawn_as_the_bar_is() -> None:
+    quiet = {"logger": False, "enable_checkpointing": False}
+    assert summaries_of(Trainer(**quiet, callbacks=RichProgressBar())) == ["RichModelSummary"]
+    assert summaries_of(Trainer(**quiet, callbacks=TQDMProgressBar())) == ["ModelSummary"]
 
 
 def test_it_gives_way_to_one_that_the_module_brings(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:

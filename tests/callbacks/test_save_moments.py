@@ -29,6 +29,8 @@ class Unsized(IterableDataset):
         {"val_check_interval": 3, "check_val_every_n_epoch": None},
         {"val_check_interval": 6, "check_val_every_n_epoch": None},
         {"val_check_interval": 2, "check_val_every_n_epoch": 3},
+        {"val_check_interval": "00:00:00:00"},
+        {"val_check_interval": {"seconds": 0}, "check_val_every_n_epoch": 2},
         {"limit_val_batches": 0},
         {"limit_train_batches": 3},
         {"accumulate_grad_batches": 3, "val_check_interval": 2},

@@ -57,6 +57,7 @@ def test_a_share_of_the_epochs_that_max_steps_takes(tmp_path: Path) -> None:
     swa, seen = StochasticWeightAveraging(0.01, 0.5), Weights()
     model = net(HOOKBUS)
     run(model, swa, seen, folder=tmp_path, max_epochs=-1, max_steps=12, accumulate_grad_batches=2)
+    assert (swa.swa_start, swa.swa_end) == (2, None)
     assert len(seen.rows) == 6
     assert swa.n_averaged == 4
     agree(weights(model), mean(seen.rows[2:]))

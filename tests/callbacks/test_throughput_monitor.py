@@ -66,6 +66,14 @@ def test_steps_of_validations_go_on_in_a_resumed_run(tmp_path: Path) -> None:
     assert steps == [[1, 2, 3], [4, 5, 6]]
 
 
+def test_steps_of_evaluations_by_themselves_go_on(tmp_path: Path) -> None:
+    logger, monitor = HOOKBUS.logger(), ThroughputMonitor(batch_size_fn=len)
+    trainer = HOOKBUS.trainer(tmp_path, max_epochs=1, logger=logger, callbacks=[monitor])
+    for _ in range(2):
+        trainer.validate(HOOKBUS.model(), loader(4), verbose=False)
+    assert [step for step, metrics in logger.rows if "validate/time" in metrics] == [1, 2, 3, 4]
+
+
 def test_a_function_that_fails_does_not_end_the_run(tmp_path: Path) -> None:
     def size(batch: Any) -> int:
         raise KeyError("images")

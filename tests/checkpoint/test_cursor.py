@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import random
 import warnings
 from collections.abc import Callable, Iterator
 from itertools import chain
@@ -19,12 +21,14 @@ from torch.utils.data import (
     IterableDataset,
     RandomSampler,
     Sampler,
+    Subset,
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
 
 from hookbus.checkpoint import rng
 from hookbus.checkpoint.cursor import Cursor
+from hookbus.engine.nested import tensors_in
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer.combined import CombinedLoader
 
@@ -42,6 +46,55 @@ class Stream(IterableDataset):  # type: ignore[type-arg]
         for i in range(first, self.count):
             self.given = i + 1
             yield torch.cat([torch.tensor([float(i)]), torch.rand(3) if self.noise else torch.ones(3)])
+
+
+class OwnStream(Stream):
+    """Draws each row with a generator of its own."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.rng = numpy.random.default_rng(2)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for _ in range(self.count):
+            yield torch.from_numpy(self.rng.random(4)).float()
+
+
+class Augmented(Numbers):
+    """Changes rows by steps of which one draws, as transforms are kept in a list."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(count)
+        self.transforms = [Scaled(), Jittered()]
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        row = super().__getitem__(index)
+        for transform in self.transforms:
+            row = transform(row)
+        return row
+
+
+class Scaled:
+    def __call__(self, row: torch.Tensor) -> torch.Tensor:
+        return row / 2
+
+
+class Jittered:
+    def __init__(self) -> None:
+        self.generator = seeded(6)
+
+    def __call__(self, row: torch.Tensor) -> torch.Tensor:
+        return row + torch.rand(len(row), generator=self.generator)
+
+
+class Mixed:
+    """Puts batches together with noise."""
+
+    def __init__(self) -> None:
+        self.random = random.Random(4)
+
+    def collate(self, scale: float, rows: list[torch.Tensor]) -> torch.Tensor:
+        return torch.stack(rows) + scale * self.random.random()
 
 
 class StatefulStream(Stream):
@@ -63,6 +116,16 @@ class OwnSampler(Sampler):  # type: ignore[type-arg]
 
     def __len__(self) -> int:
         return self.count
+
+
+class Wrapping(OwnSampler):
+    """Takes the indices from another sampler, which draws."""
+
+    def __init__(self, count: int) -> None:
+        self.count, self.base = count, OwnSampler(count)
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.base)
 
 
 class CountingSampler(OwnSampler):
@@ -109,6 +172,13 @@ LOADERS: dict[str, Callable[[], Any]] = {
     "noise": lambda: DataLoader(Numbers(18, noise=True), batch_size=3, shuffle=True),
     "a stream": lambda: DataLoader(Stream(18), batch_size=3),
     "a stream with noise": lambda: DataLoader(Stream(18, noise=True), batch_size=3),
+    "a stream with a generator": lambda: DataLoader(OwnStream(18), batch_size=3),
+    "streams with generators": lambda: {"a": DataLoader(OwnStream(18), batch_size=3)},
+    "a generator in a subset": lambda: DataLoader(Subset(Augmented(20), range(18)), batch_size=3, shuffle=True),
+    "a generator in a sampler's sampler": lambda: DataLoader(Numbers(18), batch_size=3, sampler=Wrapping(18)),
+    "a generator that collates": lambda: DataLoader(
+        Numbers(18), batch_size=3, collate_fn=functools.partial(Mixed().collate, 2.0)
+    ),
     "a stream with a state": lambda: DataLoader(StatefulStream(18, noise=True), batch_size=3),
     "two loaders": lambda: [
         DataLoader(Numbers(18), batch_size=3, shuffle=True),
@@ -143,7 +213,7 @@ def with_loader(monkeypatch: pytest.MonkeyPatch, make: Callable[[], Any], *, per
     monkeypatch.setattr(
         Net,
         "training_step",
-        lambda self, batch, i: step(self, torch.cat(batch) if isinstance(batch, list) else batch, i),
+        lambda self, batch, i: step(self, torch.cat([*tensors_in(batch)]), i),
     )
 
 
@@ -185,6 +255,23 @@ def test_what_workers_draw_is_drawn_again_by_loading_again(
     with_loader(monkeypatch, REPLAYED[name])
     plan = Plan(epochs=2)
     assert resumed_equals_straight(plan, "on_train_batch_end", 2, tmp_path, resume_data="replay") is not None
+
+
+def test_a_validation_that_comes_late_draws_as_if_nothing_had_been(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The sanity check has drawn from the generator of its loader, long before the loader is asked for again."""
+    with_loader(monkeypatch, LOADERS["a generator"])
+    seen: list[list[float]] = []
+    monkeypatch.setattr(Net, "validation_step", lambda self, batch, i: seen.append(batch[:, 0].tolist()))
+
+    options: dict[str, Any] = {"check_val_every_n_epoch": 2, "num_sanity_val_steps": 2}
+    train(Plan(epochs=2), saver(tmp_path / "a.ckpt", "on_train_batch_end", 2), **options)
+    straight = seen[2:]
+    seen.clear()
+    train(Plan(epochs=2), ckpt_path=tmp_path / "a.ckpt", **options)
+    assert seen == straight
+    assert straight
 
 
 # --- one at a time ----------------------------------------------------------------------------------------------------

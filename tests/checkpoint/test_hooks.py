@@ -42,6 +42,17 @@ def test_any_state_comes_back(state: Any, tmp_path: Path) -> None:
     assert bool(keeper.got[0] == state)
 
 
+def test_a_key_that_is_a_class_does(tmp_path: Path) -> None:
+    class Old(Keeper):
+        @property
+        def state_key(self) -> Any:
+            return type(self)
+
+    path, keeper = saved(tmp_path, Old({"n": 1})), Old()
+    fit(tmp_path, keeper, ckpt_path=path, max_epochs=2)
+    assert keeper.got == [{"n": 1}]
+
+
 def test_instances_of_one_class_get_their_own(tmp_path: Path) -> None:
     path = saved(tmp_path, Keeper({"n": 1}, "a"), Keeper({"n": 2}, "b"))
     first, second = Keeper(key="a"), Keeper(key="b")

@@ -34,6 +34,7 @@ from hookbus.callbacks import (
     Timer,
     WeightAveraging,
 )
+from hookbus.errors import MisconfigurationException
 
 Make = Callable[[Path], Sequence[Callback]]
 
@@ -320,6 +321,13 @@ def test_a_run_that_is_over_does_nothing_and_stands_where_it_stood(tmp_path: Pat
         resumed = train(plan, ckpt_path=path, folder=tmp_path)
     assert resumed.module.seen == []
     assert not difference(resumed.result, ended.result)
+
+
+def test_an_end_before_the_epoch_of_the_file_is_refused(tmp_path: Path) -> None:
+    path, plan = tmp_path / "x.ckpt", Plan(epochs=3, batches=3)
+    train(plan, saver(path, "on_train_end", 0), folder=tmp_path / "run")
+    with pytest.raises(MisconfigurationException, match=r"saved in epoch .*max_epochs=1 ends before: raise"):
+        train(plan, ckpt_path=path, folder=tmp_path, max_epochs=1)
 
 
 def test_a_validation_that_was_due_is_not_lost(tmp_path: Path) -> None:

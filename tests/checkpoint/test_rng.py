@@ -77,5 +77,9 @@ def test_streams_in_attributes() -> None:
             self.generator, self.rng, self.size = torch.Generator(), numpy.random.default_rng(1), 3
 
     assert list(rng.streams_in(Sampler())) == ["generator", "rng"]
+    held = type("Holder", (), {})()
+    held.parts, held.back, held.data = [1, {"inner": Sampler()}], held, [Sampler() for _ in range(1000)]
+    assert list(rng.streams_in(held)) == ["parts.1.inner.generator", "parts.1.inner.rng"]
+    assert rng.streams_in(held, deep=False) == {}
     assert rng.streams_in(None) == {}
     assert rng.streams_in(3) == {}

@@ -1,9 +1,11 @@
 """What counts as a base class, and whose methods count as overridden."""
 
+from unittest import mock
 from unittest.mock import MagicMock
 
 import pytest
 
+from hookbus import LightningDataModule, LightningModule
 from hookbus.callback import Callback
 from hookbus.dialects.base import derives_from, is_base, is_marked, options_in, overridden, own_namespaces
 from hookbus.markers import hookimpl
@@ -20,6 +22,8 @@ class Mine(Callback):
 
 def lightning_class(name, module="lightning.pytorch.callbacks.callback", **methods):
     """A class as the real Lightning would define it."""
+    for hook, method in methods.items():
+        method.__qualname__ = f"{name}.{hook}"
     return type(name, (), {"__module__": module, **methods})
 
 
@@ -103,3 +107,15 @@ def test_only_the_method_itself_carries_a_mark():
     assert is_marked(Mine(), "on_fit_end")
     assert not is_marked(Child(), "on_fit_end")
     assert not is_marked(Mine(), "on_fit_start")
+
+
+@pytest.mark.parametrize("autospec", [True, False])
+@pytest.mark.parametrize("base", [Callback, LightningModule, LightningDataModule])
+def test_a_method_that_was_put_in_the_place_of_a_base_classs_own_counts(base, autospec):
+    class Mine(base):
+        pass
+
+    assert overridden(Mine(), "setup") is None
+    with mock.patch.object(base, "setup", autospec=autospec):
+        assert overridden(Mine(), "setup") is not None
+    assert overridden(Mine(), "setup") is None

@@ -195,11 +195,14 @@ def test_several_callbacks_in_one_class(bus):
 
 
 def test_a_callback_of_the_real_lightning_is_known_by_its_base(bus):
-    base = type(
-        "Callback", (), {"__module__": "lightning.pytorch.callbacks.callback", "on_fit_start": lambda self, t, m: 1 / 0}
-    )
+    class Base:
+        def on_fit_start(self, trainer, pl_module):
+            raise AssertionError
 
-    class Foreign(base):
+    Base.on_fit_start.__qualname__ = "Callback.on_fit_start"
+    Base.__name__, Base.__module__ = "Callback", "lightning.pytorch.callbacks.callback"
+
+    class Foreign(Base):
         def on_fit_end(self, trainer, pl_module):
             self.ended = True
 

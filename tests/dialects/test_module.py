@@ -1,5 +1,7 @@
 """Modules and data modules: the hook's arguments without trainer and pl_module, by position."""
 
+import functools
+
 import pytest
 
 from hookbus.dialects import SignatureMismatchError, module
@@ -24,6 +26,8 @@ ARGUMENTS = {
 
 def base(name, **methods):
     """A base class as Lightning defines it; the dialect knows it by name and package."""
+    for hook, method in methods.items():
+        method.__qualname__ = f"{name}.{hook}"
     return type(name, (), {"__module__": "lightning.pytorch.core", **methods})
 
 
@@ -75,17 +79,53 @@ def test_a_module_answers_what_it_overrides_and_what_its_base_does_by_default():
 def test_arguments():
     found = read(Module())
     assert found["training_step"].args == ("batch",)
-    assert found["setup"].args == ("stage",)
+    assert (found["setup"].args, found["setup"].optional) == ((), ("stage",))
     assert found["backward"].args == ("loss",)
     assert found["optimizer_step"].args == ("epoch", "batch_idx", "optimizer", "closure")
     assert found["backward"].function("l") == ("base backward", "l", ())
     assert not found["training_step"].silent
 
 
-def test_steps_with_star_args_get_the_dataloader_index_only_where_there_are_several():
-    assert read(Module())["validation_step"].args == ("batch", "batch_idx")
-    assert read(Module(), several_loaders=True)["validation_step"].args == ("batch", "batch_idx", "dataloader_idx")
-    assert read(Module())["test_step"].args == ("batch", "batch_idx", "dataloader_idx")
+def test_the_dataloader_index_goes_to_who_does_not_demand_it_only_where_there_are_several():
+    single, several = read(Module()), read(Module(), several_loaders=True)
+    for step in ("validation_step", "test_step"):
+        assert single[step].args == ("batch", "batch_idx")
+        assert several[step].args == ("batch", "batch_idx", "dataloader_idx")
+    assert single["transfer_batch_to_device"].args == ("batch", "device", "dataloader_idx")
+
+
+def test_the_stage_goes_by_name_to_who_takes_it_by_name():
+    class Named(Module):
+        def setup(self, *, stage):
+            return stage
+
+    class Any(Module):
+        def setup(self, **kwargs):
+            return kwargs
+
+    class Other(Module):
+        def setup(self, what):
+            return what
+
+    made = [read(plugin())["setup"] for plugin in (Named, Any, Other)]
+    assert [(one.args, one.optional) for one in made] == [((), ("stage",)), ((), ("stage",)), (("stage",), ())]
+
+
+def test_a_wrapper_around_a_base_method_is_no_step_of_its_own():
+    plugin = Module()
+    plugin.on_train_start = functools.wraps(plugin.on_train_start)(lambda: "wrapped")
+    assert "on_train_start" in read(plugin)
+
+    class Bare(base("LightningModule", validation_step=lambda self, batch, batch_idx: None)):
+        """Has the step of its base."""
+
+    plugin = Bare()
+    plugin.validation_step = functools.partial(plugin.validation_step)
+    assert "validation_step" not in read(plugin)
+    plugin.validation_step = functools.wraps(plugin.validation_step)(lambda *args: "wrapped")
+    assert "validation_step" not in read(plugin)
+    plugin.validation_step = lambda batch, batch_idx: "own"
+    assert "validation_step" in read(plugin)
 
 
 def test_hooks_left_to_somebody_else():

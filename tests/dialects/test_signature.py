@@ -109,6 +109,10 @@ def defaulted(batch, batch_idx, dataloader_idx=0):
     pass
 
 
+def own_words(b, i, loader):
+    pass
+
+
 def named_and_star(batch, batch_idx, dataloader_idx, *args):
     pass
 
@@ -118,11 +122,12 @@ def named_and_star(batch, batch_idx, dataloader_idx, *args):
     [
         (star_kwargs, ("batch", "batch_idx")),
         (named, STEP),
-        (defaulted, STEP),
+        (defaulted, ("batch", "batch_idx")),
+        (own_words, STEP),
         (named_and_star, STEP),
     ],
 )
-def test_a_spare_argument_goes_to_those_who_name_it(function, expected):
+def test_a_spare_argument_goes_to_those_who_demand_it(function, expected):
     assert positional_arguments(function, STEP, spare=("dataloader_idx",)) == expected
 
 

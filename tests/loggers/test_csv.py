@@ -87,6 +87,53 @@ def test_each_run_gets_a_directory_of_its_own(tmp_path: Path) -> None:
     assert CSVLogger(tmp_path, name=None, version="mine").log_dir == str(tmp_path / "mine")
 
 
+def test_home_and_variables_stand_for_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RUNS", "runs")
+    logger = CSVLogger("~/$RUNS", name="exp")
+    logger.log_metrics({"a": 1}, 0)
+    logger.finalize("success")
+    assert (tmp_path / "runs" / "exp" / "version_0" / "metrics.csv").exists()
+
+
+def test_a_logger_derived_from_it_may_compute_the_parts_of_its_folder(tmp_path: Path) -> None:
+    class Mine(CSVLogger):
+        @property
+        def name(self) -> str:
+            return "mine"
+
+        @property
+        def version(self) -> str:
+            return "today"
+
+    class Elsewhere(CSVLogger):
+        @property
+        def root_dir(self) -> str:
+            return str(tmp_path / "elsewhere")
+
+    for cls, folder in ((Mine, tmp_path / "mine" / "today"), (Elsewhere, tmp_path / "elsewhere" / "version_0")):
+        logger = cls(tmp_path)
+        logger.log_metrics({"a": 1}, 0)
+        logger.finalize("success")
+        assert (folder / "metrics.csv").exists()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["elsewhere", "mine"]
+
+
+def test_a_save_of_ones_own_is_what_writes_every_n_steps(tmp_path: Path) -> None:
+    class Counts(CSVLogger):
+        saves = 0
+
+        def save(self) -> None:
+            self.saves += 1
+            super().save()
+
+    logger = Counts(tmp_path, flush_logs_every_n_steps=2)
+    logger.log_metrics({"a": 1}, 0)
+    assert (logger.saves, (Path(logger.log_dir) / "metrics.csv").exists()) == (0, False)
+    logger.log_metrics({"a": 2}, 1)
+    assert (logger.saves, len(rows_of(logger))) == (1, 2)
+
+
 def test_a_version_that_exists_is_continued(tmp_path: Path) -> None:
     first = CSVLogger(tmp_path, version=3)
     first.log_metrics({"a": 1}, 0)

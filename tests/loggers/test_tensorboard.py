@@ -47,6 +47,43 @@ def test_scalars_hyperparameters_and_images(tmp_path: Path) -> None:
     assert set(events.Tags()["images"]) == {"cam", "grey"}
 
 
+def test_hyperparameters_are_in_a_file_also_where_there_are_none(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    logger = TensorBoardLogger(tmp_path, version=0)
+    logger.save()
+    assert list(tmp_path.iterdir()) == []  # nothing was logged yet
+    logger.log_metrics({"a": 1.0}, 0)
+    logger.save()
+    file = Path(logger.log_dir) / TensorBoardLogger.NAME_HPARAMS_FILE
+    assert file.read_text() == "{}\n"
+    logger.log_hyperparams({"lr": 0.1})
+    assert file.read_text() == "lr: 0.1\n"
+    later = TensorBoardLogger(tmp_path, version=0)
+    later.log_metrics({"a": 2.0}, 1)
+    later.save()
+    assert file.read_text() == "lr: 0.1\n"
+    assert len(list(file.parent.glob("hparams*"))) == 1
+
+
+def test_a_logger_derived_from_it_may_compute_the_parts_of_its_folder(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+
+    class Mine(TensorBoardLogger):
+        @property
+        def name(self) -> str:
+            return "mine"
+
+        @property
+        def version(self) -> str:
+            return "today"
+
+    logger = Mine(tmp_path, sub_dir="part")
+    logger.log_metrics({"a": 1.0}, 0)
+    logger.finalize("success")
+    assert [event.value for event in shown(logger).Scalars("a")] == [1.0]
+    assert [path.name for path in (tmp_path / "mine" / "today" / "part").glob("events*")]
+
+
 def test_other_ranks_write_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("tensorboard")
     monkeypatch.setattr(rank_zero_only, "rank", 2)

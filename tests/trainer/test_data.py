@@ -7,10 +7,10 @@ import warnings
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, Sampler, TensorDataset
 
 import hookbus
-from hookbus.errors import MisconfigurationException
+from hookbus.errors import MisconfigurationException, PossibleUserWarning
 from hookbus.trainer.combined import CombinedLoader
 from hookbus.trainer.data import batches, evaluation_loaders, length, set_epoch, training_loader
 
@@ -173,7 +173,7 @@ def test_an_iterator_is_made_once_per_walk():
 def test_a_collection_of_training_loaders_is_as_long_as_the_longest():
     loaders = training_loader({"a": numbers(2), "b": numbers(5)}, 1.0, overfit=False)
     assert loaders.num_batches == [5]
-    assert set(next(iter(loaders.loaders[0]))) == {"a", "b"}
+    assert set(next(loaders.loaders[0].batches())) == {"a", "b"}
     assert set(loaders.given) == {"a", "b"}
 
 
@@ -197,7 +197,7 @@ def values(loader):
 
 
 def test_overfitting_takes_the_same_batches_in_order():
-    with pytest.warns(UserWarning, match="shuffling"):
+    with pytest.warns(UserWarning, match="train_dataloader in order.* its RandomSampler is not used"):
         loader = training_loader(numbers(6, batch_size=2, shuffle=True), 2, overfit=True).loaders[0]
     assert values(loader) == values(loader) == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
     assert loader.batch_size == 2
@@ -210,10 +210,50 @@ def test_overfitting_leaves_an_ordered_loader_alone():
         assert training_loader(given, 2, overfit=True).loaders[0] is given
 
 
+class Jumping(Sampler):
+    """Every other sample."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def __iter__(self):
+        return iter(range(0, len(self.data), 2))
+
+    def __len__(self):
+        return len(self.data) // 2
+
+
+class Named(DataLoader):
+    """A loader of one's own."""
+
+
+def test_overfitting_takes_the_samples_in_order_whatever_the_sampler_and_keeps_the_kind_of_loader():
+    given = Named(TensorDataset(torch.arange(6).float()), batch_size=4, sampler=Jumping(range(6)), drop_last=True)
+    with pytest.warns(UserWarning, match="val_dataloader in order.* its Jumping is not used"):
+        loaders = evaluation_loaders("val", [given], 1.0, overfit=True)
+    assert values(loaders.loaders[0]) == [0.0, 1.0, 2.0, 3.0]
+    assert type(loaders.given[0]) is Named
+    assert values(given) == []  # the loader that was given is as it was: three samples do not fill a batch
+
+
+def test_the_loader_that_a_trainer_shows_is_the_one_in_order():
+    with pytest.warns(UserWarning, match="RandomSampler"):
+        loaders = training_loader(numbers(4, shuffle=True), 2, overfit=True)
+    assert loaders.given is loaders.loaders[0]
+
+
+def test_who_shuffles_the_data_of_an_evaluation_is_warned():
+    with pytest.warns(PossibleUserWarning, match="val_dataloader shuffles its samples"):
+        evaluation_loaders("val", [numbers(2), CombinedLoader([numbers(2, shuffle=True)])], 1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        evaluation_loaders("val", [numbers(2), Stream(3)], 1.0)
+
+
 def test_overfitting_reaches_into_collections():
-    with pytest.warns(UserWarning, match="shuffling"):
+    with pytest.warns(UserWarning, match="RandomSampler is not used"):
         combined = training_loader({"a": numbers(6, shuffle=True)}, 2, overfit=True).loaders[0]
-    first, second = ([float(b["a"][0]) for b in combined] for _ in range(2))
+    first, second = ([float(b["a"][0]) for b in combined.batches()] for _ in range(2))
     assert first == second == [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
 
 
@@ -232,6 +272,10 @@ def test_samplers_are_told_the_epoch():
     set_epoch(loader, 3)
     set_epoch(CombinedLoader([loader, numbers(2)]), 4)
     assert told == [3, 4]
+
+
+def test_a_list_may_be_a_sampler():
+    set_epoch(DataLoader(range(3), sampler=[2, 0]), 1)  # as torch has it, any iterable may
 
 
 def test_each_epoch_of_a_fit_is_told():

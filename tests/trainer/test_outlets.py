@@ -103,6 +103,28 @@ def test_several_loggers_are_all_told(tmp_path):
     assert trainer.loggers == [first, second]
 
 
+@pytest.mark.parametrize("entry", ["fit", "validate"])
+def test_what_a_logger_writes_with_is_there_in_setup(entry, tmp_path):
+    class Opens(Lines):
+        opened = False
+
+        @property
+        def experiment(self):
+            self.opened = True
+            return self
+
+    class Looks(hookbus.Callback):
+        def setup(self, trainer, pl_module, stage):
+            self.found = trainer.logger.opened
+
+    looks = Looks()
+    options = {"enable_progress_bar": False, "enable_checkpointing": False, "enable_model_summary": False}
+    trainer = hookbus.Trainer(logger=Opens(), callbacks=looks, fast_dev_run=False, max_epochs=1, **options)
+    loader = DataLoader(torch.ones(2))
+    getattr(trainer, entry)(Module(), loader)
+    assert looks.found
+
+
 def test_an_interval_of_zero_leaves_steps_out(tmp_path):
     lines = Lines()
     run(tmp_path, lines, log_every_n_steps=0)

@@ -88,7 +88,7 @@ def test_barebones_has_no_bar_unless_asked_for():
 
 def test_two_bars_of_the_user_are_refused():
     with pytest.raises(MisconfigurationException, match="one progress bar, got 2: PlainProgress, PlainProgress"):
-        roster.with_progress_bar([PlainProgress(), PlainProgress()], None, barebones=False)
+        roster.assembled([PlainProgress(), PlainProgress()], [], bar=None, barebones=False)
 
 
 def test_a_callback_of_the_module_takes_the_place_of_those_of_its_type():

@@ -85,6 +85,28 @@ def test_a_time_limit_in_each_form(given, meant):
     assert settings(max_time=given).max_time == meant
 
 
+@pytest.mark.parametrize("given", [timedelta(seconds=90), {"minutes": 1, "seconds": 30}, "00:00:01:30"])
+def test_a_time_between_validations_in_each_form(given):
+    assert settings(val_check_interval=given).val_check_interval == timedelta(seconds=90)
+    assert settings(val_check_interval=given, check_val_every_n_epoch=None).check_val_every_n_epoch is None
+
+
+def test_a_whole_number_may_be_written_as_a_float():
+    s = settings(limit_train_batches=3.0, val_check_interval=2.0)
+    assert (s.limit_train_batches, s.val_check_interval) == (3, 2)
+    assert isinstance(s.limit_train_batches, int)
+
+
+def test_overfitting_limits_a_trial_run_too():
+    s = settings(overfit_batches=4, fast_dev_run=2)
+    assert (s.limit_train_batches, s.limit_val_batches, s.limit_test_batches) == (4, 4, 2)
+
+
+def test_barebones_logs_at_no_step_unless_told_to():
+    assert settings(barebones=True).log_every_n_steps == 0
+    assert settings(barebones=True, log_every_n_steps=5).log_every_n_steps == 5
+
+
 def test_the_clipping_algorithm_is_read_in_any_case():
     assert settings(gradient_clip_algorithm="Value").gradient_clip_algorithm == "value"
 
@@ -112,14 +134,18 @@ def test_counting_batches_across_epochs():
         ({"limit_val_batches": -1}, "limit_val_batches must be a number of batches"),
         ({"limit_test_batches": "3"}, "limit_test_batches must be a number of batches"),
         ({"limit_predict_batches": True}, "limit_predict_batches must be a number of batches"),
-        ({"overfit_batches": 2.0}, "overfit_batches must be a number of batches"),
+        ({"overfit_batches": 2.5}, "overfit_batches must be a number of batches"),
         ({"val_check_interval": 0}, "val_check_interval must be >= 1 batch, got 0"),
         ({"val_check_interval": 1.2}, "val_check_interval must be a number of batches"),
         ({"val_check_interval": True}, "val_check_interval must be a number of batches"),
+        (
+            {"val_check_interval": "1:00"},
+            "val_check_interval must be a timedelta, a dict of its arguments or 'DD:HH:MM:SS'",
+        ),
         ({"check_val_every_n_epoch": 0}, "check_val_every_n_epoch must be a number of epochs >= 1, or None"),
         (
             {"check_val_every_n_epoch": None, "val_check_interval": 0.5},
-            r"must be a number of batches \(int\), got 0\.5",
+            r"must be a number of batches \(int\) or a time, got 0\.5",
         ),
         ({"num_sanity_val_steps": -2}, "num_sanity_val_steps must be an int >= 0, or -1 for all batches"),
         ({"log_every_n_steps": -1}, "log_every_n_steps must be an int >= 0"),

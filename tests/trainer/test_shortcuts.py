@@ -175,3 +175,17 @@ def test_nothing_is_left_behind_by_a_run_and_a_copy_looks_for_itself():
     other.bus.register(plugin("backward", seen, wrapper=False))
     other.fit(other.lightning_module, DataLoader(torch.randn(4, 2), batch_size=2))
     assert seen == ["plugin backward"] * 2
+
+
+@pytest.mark.parametrize("hook", [*CONCERNED, "on_train_start", "clip_gradients"])
+def test_methods_of_the_base_class_that_were_replaced_are_called(hook, monkeypatch):
+    """As tests do with ``mock.patch.object(LightningModule, …)``, and tracing libraries for good."""
+    seen, original = [], getattr(hookbus.LightningModule, hook)
+
+    def replaced(self, *args, **kwargs):
+        seen.append(hook)
+        return original(self, *args, **kwargs)
+
+    monkeypatch.setattr(hookbus.LightningModule, hook, replaced)
+    outcome(Net(), [], [], [], gradient_clip_val=1.0)
+    assert seen

@@ -230,3 +230,9 @@ def test_without_a_model_and_a_checkpoint_the_weights_stay(make):
 def test_words_are_found_in_dictionaries():
     assert {"fit": 1}[TrainerFn.FITTING] == {TrainerFn.FITTING: 1}["fit"] == 1
     assert {"train": 2}[RunningStage.TRAINING] == 2
+
+
+@pytest.mark.parametrize(("asked", "shown"), [(True, True), (1, True), (3, 3), (False, False), (0, False)])
+def test_a_trial_run_of_a_single_batch_is_shown_as_true(tmp_path, asked, shown):
+    run = hookbus.Trainer(fast_dev_run=asked, accelerator="cpu", default_root_dir=tmp_path, enable_progress_bar=False)
+    assert (run.fast_dev_run, type(run.fast_dev_run)) == (shown, type(shown))

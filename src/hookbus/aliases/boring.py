@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from hookbus.datamodule import LightningDataModule
 from hookbus.module import LightningModule
@@ -55,6 +55,13 @@ class RandomIterableDataset(IterableDataset[Tensor]):
     def __iter__(self) -> Iterator[Tensor]:
         for _ in range(self.count):
             yield torch.randn(self.size)
+
+
+class RandomIterableDatasetWithLen(RandomIterableDataset):
+    """The same, saying how many."""
+
+    def __len__(self) -> int:
+        return self.count
 
 
 class BoringModel(LightningModule):
@@ -123,18 +130,19 @@ class BoringDataModule(LightningDataModule):
 
     def __init__(self) -> None:
         super().__init__()
-        self.random_full: Any = None
-
-    def prepare_data(self) -> None:
-        """Make 256 samples."""
         self.random_full = RandomDataset(_FEATURES, _SAMPLES * 4)
 
     def setup(self, stage: str) -> None:
-        """Cut them into four parts of 64."""
-        if self.random_full is None:
-            self.prepare_data()
-        parts = torch.utils.data.random_split(self.random_full, [_SAMPLES] * 4)
-        self.random_train, self.random_val, self.random_test, self.random_predict = parts
+        """Cut the 256 samples into four parts of 64, and take those that the stage needs."""
+        parts = [Subset(self.random_full, range(_SAMPLES * i, _SAMPLES * (i + 1))) for i in range(4)]
+        if stage == "fit":
+            self.random_train = parts[0]
+        if stage in ("fit", "validate"):
+            self.random_val = parts[1]
+        if stage == "test":
+            self.random_test = parts[2]
+        if stage == "predict":
+            self.random_predict = parts[3]
 
     def train_dataloader(self) -> DataLoader[Any]:
         """64 batches of one sample."""

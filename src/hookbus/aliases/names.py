@@ -60,7 +60,8 @@ PYTORCH: Final[Table] = {
     "demos": {},
     "demos.boring_classes": {
         "hookbus.aliases.boring": (
-            "BoringDataModule BoringModel ManualOptimBoringModel RandomDataset RandomDictDataset RandomIterableDataset"
+            "BoringDataModule BoringModel ManualOptimBoringModel RandomDataset RandomDictDataset RandomIterableDataset "
+            "RandomIterableDatasetWithLen"
         )
     },
     # -- loggers
@@ -122,6 +123,7 @@ PYTORCH: Final[Table] = {
         "hookbus.loggers.rank_zero": "rank_zero_only",
     },
     "utilities.seed": {"hookbus.seed": "isolate_rng seed_everything"},
+    "utilities.warnings": {"hookbus.errors": "PossibleUserWarning"},
     "utilities.types": {
         "hookbus.aliases.types": (
             "EVAL_DATALOADERS LRSchedulerPLType LRSchedulerTypeUnion OptimizerLRScheduler STEP_OUTPUT TRAIN_DATALOADERS "
@@ -166,6 +168,7 @@ FABRIC: Final[Table] = {
     "utilities.seed": {"hookbus.seed": "seed_everything"},
     "utilities.spike": {"hookbus.callbacks.spike": "TrainingSpikeException"},
     "utilities.throughput": {"hookbus.engine.throughput": "Throughput measure_flops"},
+    "utilities.warnings": {"hookbus.errors": "PossibleUserWarning"},
     "utilities.types": {"hookbus.aliases.types": "_DEVICE _MAP_LOCATION_TYPE _PARAMETERS _PATH"},
 }
 

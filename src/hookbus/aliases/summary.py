@@ -37,6 +37,11 @@ class ModelSummary(model_summary.ModelSummary):
         return [layer.num_parameters for layer in self.layers]
 
     @property
+    def training_modes(self) -> list[bool]:
+        """Whether each layer is in train mode."""
+        return [layer.training for layer in self.layers]
+
+    @property
     def in_sizes(self) -> list[Any]:
         """The shapes of the layers' inputs."""
         return [layer.in_size for layer in self.layers]

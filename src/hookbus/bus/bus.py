@@ -45,6 +45,8 @@ class Bus(pluggy.PluginManager):
         fire: the fast way: ``bus.fire.on_train_start(trainer, pl_module)``, arguments in the spec's order.
         report: what was discovered and loaded; None unless made by :meth:`load`.
         timing: the clock of :meth:`timed`, None while it is off.
+        several_loaders: whether callbacks and modules are told of the loader that do not demand it; see
+            :meth:`expect_loaders`.
     """
 
     def __init__(self, project_name: str = PROJECT, *, list_order: bool = False, closed: bool = False) -> None:
@@ -54,6 +56,7 @@ class Bus(pluggy.PluginManager):
         self.closed = closed
         self.report: LoadReport | None = None
         self.timing: Timing | None = None
+        self.several_loaders = True
         self.monitored = 0
         self._specifications: list[Any] = []
         self._arguments: dict[str, tuple[str, ...]] | None = None
@@ -240,6 +243,20 @@ class Bus(pluggy.PluginManager):
         if registration is None:
             raise ValueError(f"{plugin!r} is not registered, so it cannot be read again")
         self._read_again(registration, implementations)
+
+    def expect_loaders(self, *, several: bool) -> None:
+        """Pass ``dataloader_idx`` to every callback, or, as Lightning does with a single loader, to those that demand it.
+
+        So a default of their own for it holds while there is one loader only.
+        """
+        if several is self.several_loaders:
+            return
+        self.several_loaders = several
+        for registration in list(self._registrations.values()):
+            if callback.is_callback(registration.plugin):
+                present = {entry.read.hook for entry in registration.entries}
+                made = self._read(registration.plugin, registration.name)
+                self._read_again(registration, [found for found in made if found.hook in present])
 
     def get_name(self, plugin: object) -> str | None:
         """The name of a registered plugin, None if it is not registered. Equal objects are different plugins."""
@@ -466,9 +483,9 @@ class Bus(pluggy.PluginManager):
         arguments = self.arguments
         try:
             if callback.is_callback(plugin):
-                made += callback.implementations(plugin, arguments)
+                made += callback.implementations(plugin, arguments, several_loaders=self.several_loaders)
             elif module.is_module(plugin):
-                made += module.implementations(plugin, arguments)
+                made += module.implementations(plugin, arguments, several_loaders=self.several_loaders)
             elif module.is_datamodule(plugin):
                 made += module.data_implementations(plugin, arguments)
             elif self.closed:

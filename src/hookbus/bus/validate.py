@@ -201,7 +201,8 @@ def _required_keyword_only(implementation: Implementation) -> str:
     if type(function) is types.FunctionType and not (function.__code__.co_kwonlyargcount or function.__dict__):
         return ""
     parameters = parameters_of(implementation.function) or ()
-    return ", ".join(p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty)
+    required = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    return ", ".join(name for name in required if name not in implementation.optional)
 
 
 def _warn_at(implementation: Implementation, warning: Warning) -> None:
@@ -215,7 +216,7 @@ def state_key(plugin: object) -> str | None:
     if inspect.isclass(plugin) or not (overridden(plugin, "state_dict") or overridden(plugin, "load_state_dict")):
         return None
     key = getattr(plugin, "state_key", None)
-    return key if isinstance(key, str) else None
+    return None if key is None else str(key)  # a class, in callbacks of old
 
 
 def reject_class(plugin: object) -> None:

@@ -66,7 +66,7 @@ class CheckpointKeeper(Checkpoint):
     ) -> None:
         super().__init__()
         _check(filename, monitor, save_last, save_top_k, mode)
-        self.dirpath = None if dirpath is None else files.local_directory(dirpath)
+        self.dirpath = None if dirpath is None or dirpath == "" else files.local_directory(dirpath)
         self.filename = filename
         self.monitor = monitor
         self.verbose = verbose
@@ -278,12 +278,22 @@ class CheckpointKeeper(Checkpoint):
             >>> ModelCheckpoint(filename="{epoch}-{val_loss:.2f}").format_checkpoint_name({"epoch": 2, "val_loss": 0.123})
             'epoch=2-val_loss=0.12.ckpt'
         """
-        join, equals = self.CHECKPOINT_JOIN_CHAR, self.CHECKPOINT_EQUALS_CHAR
-        template = filename or self.filename or f"{{epoch}}{join}{{step}}"
-        name = names.fill(template, metrics, equals=equals, insert_names=self.auto_insert_metric_name)
-        parts = (prefix, name, None if ver is None else f"v{ver}")
-        name = join.join(part for part in parts if part is not None) + self.FILE_EXTENSION
+        name = self._format_checkpoint_name(filename or self.filename, metrics, prefix, self.auto_insert_metric_name)
+        name += self.FILE_EXTENSION if ver is None else f"{self.CHECKPOINT_JOIN_CHAR}v{ver}{self.FILE_EXTENSION}"
         return os.path.join(self.dirpath, name) if self.dirpath else name
+
+    def _format_checkpoint_name(
+        self,
+        filename: str | None,
+        metrics: dict[str, Any],
+        prefix: str | None = None,
+        auto_insert_metric_name: bool = True,
+    ) -> str:
+        """The name without folder, version and extension; of its own, as subclasses for Lightning override it."""
+        join, equals = self.CHECKPOINT_JOIN_CHAR, self.CHECKPOINT_EQUALS_CHAR
+        template = filename or f"{{epoch}}{join}{{step}}"
+        name = names.fill(template, metrics, equals=equals, insert_names=auto_insert_metric_name)
+        return name if prefix is None else f"{prefix}{join}{name}"
 
     def _free_path(
         self, trainer: pl.Trainer, candidates: dict[str, Tensor], template: str | None = None, reuse: str | None = None

@@ -41,7 +41,7 @@ class ModelCheckpoint(CheckpointKeeper):
         dirpath: the folder; None for ``checkpoints`` in the folder of the logger's run, or of ``default_root_dir``.
         filename: a template such as ``"{epoch}-{val_loss:.2f}"`` for the name without extension; a field may be any
             logged name, ``epoch`` or ``step``. None means ``"{epoch}-{step}"``.
-        monitor: the logged name by which files are ranked; None keeps the newest.
+        monitor: the logged name by which files are ranked, or ``"epoch"`` or ``"step"``; None keeps the newest.
         verbose: print each decision.
         save_last: True also writes ``last.ckpt``, the newest state, whatever the monitored value is; ``"link"`` makes
             it a symbolic link where the same state was saved already.
@@ -131,7 +131,7 @@ class ModelCheckpoint(CheckpointKeeper):
         self._save_on_train_epoch_end = save_on_train_epoch_end
         self._pace = Pace()
         self.save_on_exception = save_on_exception
-        self._value = MonitoredValue()
+        self._value = MonitoredValue(counters=True)
         self._put_off: int | None = None
         self._said: set[str] = set()
 

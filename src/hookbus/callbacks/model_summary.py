@@ -99,13 +99,18 @@ class ModelSummary(Callback):
         print("\n".join([table_as_text(summary_data), *totals]), flush=True)
 
 
-def default_model_summary() -> ModelSummary:
-    """The summary that suits where output goes: drawn with rich in terminals and notebooks, plain text elsewhere."""
+def default_model_summary(*, drawn: bool = False) -> ModelSummary:
+    """The summary that suits where output goes: drawn with rich in terminals and notebooks, plain text elsewhere.
+
+    Args:
+        drawn: draw it anywhere, since there is a bar of rich's, too.
+    """
     from rich import get_console
 
     from hookbus.callbacks.rich_model_summary import RichModelSummary
 
     console = get_console()
-    summary = RichModelSummary() if console.is_terminal or console.is_jupyter else ModelSummary()
+    drawn = drawn or console.is_terminal or console.is_jupyter
+    summary = RichModelSummary() if drawn else ModelSummary()
     summary.standby = True
     return summary

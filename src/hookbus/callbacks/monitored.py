@@ -15,13 +15,18 @@ from torch import Tensor
 class MonitoredValue:
     """One name in ``trainer.callback_metrics``, watched during a fit.
 
+    Args:
+        counters: whether ``epoch`` and ``step``, where nobody logs something of that name, are the trainer's counters,
+            which say something of the present weights at any time.
+
     Attributes:
         changes: how often a new value was seen.
         step: the optimiser step at which the present one was first seen; None before the first.
         validated: whether a validation is over, so that everything had its chance to be logged.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, counters: bool = False) -> None:
+        self._counters = counters
         self._loaded: dict[str, Any] | None = None
         self._forget()
 
@@ -35,6 +40,8 @@ class MonitoredValue:
     def look(self, trainer: Any, name: str | None) -> Any | None:
         """The present value of ``name``, None if there is none; notes whether it is a new one."""
         value = None if name is None else trainer.callback_metrics.get(name)
+        if value is None and self._counters and name in ("epoch", "step"):
+            value = trainer.current_epoch if name == "epoch" else trainer.global_step
         if value is not None and (value is not self._seen or not isinstance(value, Tensor)):
             self._seen = value
             self.step = trainer.global_step

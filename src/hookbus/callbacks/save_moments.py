@@ -109,6 +109,8 @@ def validation_follows(trainer: Any) -> bool:
     if trainer.should_stop and trainer.fit_loop.may_stop_early:
         return True  # who stops early still sees the state he stops at
     interval, batches = trainer.val_check_interval, trainer.num_training_batches
+    if isinstance(interval, timedelta):
+        return bool(trainer.fit_loop.time_to_validate)
     if not isinstance(interval, int):
         if math.isinf(batches):
             return bool(trainer.is_last_batch)

@@ -87,6 +87,7 @@ class StochasticWeightAveraging(Callback):
         self._average: AveragedModel | None = None
         self._scheduler: SWALR | None = None
         self._first_epoch: int | None = None
+        self._last_epoch: int | None = None
         self._latest_update_epoch = -1
         self._loaded: dict[str, Any] | None = None
 
@@ -94,6 +95,16 @@ class StochasticWeightAveraging(Callback):
     def n_averaged(self) -> int:
         """How many states of the weights are in the average."""
         return 0 if self._average is None else int(self._average.n_averaged)
+
+    @property
+    def swa_start(self) -> int | None:
+        """The index, from 0, of the first epoch whose weights count; None before training begins."""
+        return self._first_epoch
+
+    @property
+    def swa_end(self) -> int | None:
+        """The index of the last one, by ``max_epochs``; None before training begins, and where that is -1."""
+        return self._last_epoch
 
     @hookimpl(wrapper=True)
     def configure_optimizers(self) -> Generator[None, Any, Any]:
@@ -114,6 +125,7 @@ class StochasticWeightAveraging(Callback):
                 f"swa_epoch_start={self._swa_epoch_start} is a share of the epochs, whose number is not known with "
                 "max_epochs=-1: give the epoch itself (int), max_epochs or max_steps"
             )
+        self._last_epoch = None if trainer.max_epochs == -1 else trainer.max_epochs - 1
         state, self._loaded = self._loaded or {}, None
         self._average = self._scheduler = self._first_epoch = None
         self._latest_update_epoch = state.get("latest_update_epoch", -1)
@@ -127,9 +139,8 @@ class StochasticWeightAveraging(Callback):
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """From the starting epoch on: take the weights into the average."""
         epoch = trainer.current_epoch
-        if self._first_epoch is None:
-            self._first_epoch = self._starting_epoch(trainer)
-        if epoch < self._first_epoch or epoch <= self._latest_update_epoch:
+        first = self._first_epoch = self._starting_epoch(trainer) if self._first_epoch is None else self._first_epoch
+        if epoch < first or epoch <= self._latest_update_epoch:
             return
         if self._scheduler is None:
             self._use_scheduler(trainer)

@@ -42,7 +42,8 @@ class ThroughputMonitor(NumberedCallback):
 
     Rates of operations are logged if the module has an attribute ``flops_per_batch``
     (:func:`hookbus.engine.throughput.measure_flops` finds the number), and their share of the device's peak if that is
-    known. In evaluations the step is the number of batches, counted over all validations of a fit.
+    known. In evaluations the step is the number of batches, counted over all validations of a fit, or over all calls of
+    ``validate``, ``test`` or ``predict``, so that no step comes twice.
 
     Args:
         batch_size_fn: gives the number of samples in a batch.
@@ -88,12 +89,13 @@ class ThroughputMonitor(NumberedCallback):
         self._stages: dict[str, _Stage] = {}
         self._moments = LogMoments()
         self._evaluated: dict[str, int] = {}
+        self._evaluated_alone: dict[str, int] = {}
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Begin with nothing counted."""
         dtype = _DTYPES.get(trainer.precision.partition("-")[0], torch.float32)
         self.available_flops = get_available_flops(trainer.strategy.root_device, dtype)
-        if stage != "fit" or trainer.global_step == 0:
+        if stage == "fit" and trainer.global_step == 0:
             self._evaluated = {}
         self._stages = {}
 
@@ -147,11 +149,12 @@ class ThroughputMonitor(NumberedCallback):
         stage = self._count(trainer, pl_module, batch)
         if stage is None:
             return
-        word = str(trainer.state.stage)
-        self._evaluated[word] = self._evaluated.get(word, 0) + 1
+        fn, word = str(trainer.state.fn), str(trainer.state.stage)
+        evaluated = self._evaluated if fn == "fit" else self._evaluated_alone
+        evaluated[word] = evaluated.get(word, 0) + 1
         self._moments.begin_batch()
         if self._moments.due(trainer):
-            self._log(trainer, stage, self._evaluated[word])
+            self._log(trainer, stage, evaluated[word])
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """A validation begins."""

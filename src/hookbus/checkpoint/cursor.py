@@ -61,7 +61,7 @@ class Cursor:
         """Iterate from the beginning."""
         self._start = self._beginning()
         self._position = 0
-        return self._counted(iter(_with_leaves(self._loader, [leaf.begin for leaf in self._leaves])))
+        return self._counted(_batches(_with_leaves(self._loader, [leaf.begin for leaf in self._leaves])))
 
     def resume(self, state: dict[str, Any], policy: Policy = "skip") -> Iterator[Any]:
         """Iterate from where :meth:`state_dict` was taken. The random streams are left as they are.
@@ -82,7 +82,7 @@ class Cursor:
                 stacklevel=2,
             )
             state = {"kind": "unknown", "position": self._position}
-        return self._counted(self._opened(state, policy), state.get("ahead"))
+        return self._counted(self._opened(state, policy), state.get("ahead"), state.get("ahead_streams", {}))
 
     @property
     def kind(self) -> str:
@@ -118,12 +118,15 @@ class Cursor:
             state["leaves"] = [leaf._state() if leaf._position else None for leaf in self._leaves]
         return state
 
-    def _counted(self, iterator: Iterator[Any], ahead: dict[str, Any] | None = None) -> Iterator[Any]:
+    def _counted(
+        self, iterator: Iterator[Any], ahead: dict[str, Any] | None = None, own: dict[str, Any] | None = None
+    ) -> Iterator[Any]:
         """Count what ``iterator`` gives.
 
         Args:
             iterator: of batches.
             ahead: the random streams with which the first batch was fetched, if that was before the run came to it.
+            own: those of the loader's own.
         """
         start = self._start
         if start is not None and "first" not in start and not getattr(self._loader, "num_workers", 0):
@@ -141,7 +144,8 @@ class Cursor:
             state = self._state()
             if not getattr(self._loader, "num_workers", 0):
                 state["ahead"] = rng.capture(cuda=False, plain=False) if ahead is None else ahead
-            with rng.isolated(ahead) if ahead is not None else contextlib.nullcontext():
+                state["ahead_streams"] = streams(self._loader) if ahead is None else own
+            with _streams_of_then(self._loader, ahead, own or {}):
                 batch = next(iterator, nothing)
             ahead = None
             if self._position:
@@ -157,7 +161,7 @@ class Cursor:
         if kind == "combined":
             states = state.get("leaves") or [{"kind": "unknown", "position": position}] * len(self._leaves)
             openers = [_resumed(leaf, one, policy) for leaf, one in zip(self._leaves, states, strict=True)]
-            return iter(_with_leaves(loader, openers))
+            return _batches(_with_leaves(loader, openers))
         if kind == "sequence":
             return itertools.islice(iter(loader), position, None)
         start, now = state.get("start") or {}, streams(loader)
@@ -263,6 +267,13 @@ def _leaves(loader: Any) -> list[Any]:
     found: list[Any] = []
     map_leaves(loader.iterables, found.append, _is_loader)
     return found
+
+
+def _batches(loader: Any) -> Iterator[Any]:
+    """The batches of any loader; a CombinedLoader itself gives their indices as well."""
+    combined = _leaves(loader) and callable(getattr(loader, "batches", None))
+    iterator: Iterator[Any] = loader.batches() if combined else iter(loader)
+    return iterator
 
 
 def _with_leaves(loader: Any, openers: list[Callable[[], Iterator[Any]]]) -> Any:
@@ -413,6 +424,19 @@ def streams(loader: Any) -> dict[str, Any]:
     return {name: rng.stream_state(stream) for name, stream in _streams(loader).items()}
 
 
+@contextlib.contextmanager
+def _streams_of_then(loader: Any, ahead: dict[str, Any] | None, own: dict[str, Any]) -> Iterator[None]:
+    """Within the block all random streams, and those of the loader's own, stand as they did; None: as they do."""
+    if ahead is None:
+        yield
+        return
+    now = streams(loader)
+    with rng.isolated(ahead):
+        set_streams(loader, own)
+        yield
+    set_streams(loader, now)
+
+
 def set_streams(loader: Any, state: dict[str, Any]) -> None:
     """Set the generators of a loader to a state of :func:`streams`; those that are gone do not matter."""
     found = _streams(loader)
@@ -425,13 +449,14 @@ def _streams(loader: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, leaf in enumerate(_leaves(loader)):
         found |= {f"{number}/{name}": stream for name, stream in _streams(leaf).items()}
-    batch_sampler = getattr(loader, "batch_sampler", None)
     owners = {
         "loader": loader,
         "dataset": getattr(loader, "dataset", None),
-        "batch_sampler": batch_sampler,
+        "batch_sampler": getattr(loader, "batch_sampler", None),
         "sampler": _sampler(loader),
+        "collate_fn": getattr(loader, "collate_fn", None),
     }
     for place, owner in owners.items():
-        found |= {f"{place}.{name}": stream for name, stream in rng.streams_in(owner).items()}
+        streams = rng.streams_in(owner, deep=place != "loader")
+        found |= {f"{place}.{name}": stream for name, stream in streams.items()}
     return found

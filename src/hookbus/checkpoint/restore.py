@@ -109,7 +109,7 @@ def _some(texts: list[str], number: int = 6) -> str:
 
 
 def _restore_plugins(trainer: Any, checkpoint: dict[str, Any], *, fitting: bool) -> None:
-    states = dict(checkpoint.get("callbacks") or {})
+    states = {str(key): state for key, state in (checkpoint.get("callbacks") or {}).items()}
     known = {entry["name"]: entry for entry in (checkpoint.get("hookbus") or {}).get("plugins") or ()}
     plugins = stateful_plugins(trainer.bus)
     claimed = {key for _, key, _ in plugins}
@@ -144,7 +144,8 @@ def training_state(trainer: Any, checkpoint: dict[str, Any]) -> None:
     it up when everybody has been called who may draw or log before the training goes on.
 
     Raises:
-        MisconfigurationException: the checkpoint was saved with ``weights_only``, or has other optimisers.
+        MisconfigurationException: the checkpoint was saved with ``weights_only``, in an epoch after ``max_epochs``, or has
+            other optimisers.
     """
     if "optimizer_states" not in checkpoint:
         raise MisconfigurationException(
@@ -157,6 +158,11 @@ def training_state(trainer: Any, checkpoint: dict[str, Any]) -> None:
     else:
         counters = lightning.progress_of(checkpoint, accumulate=trainer.accumulate_grad_batches)
         trainer.progress.load_state_dict(counters)
+    if -1 < trainer.settings.max_epochs < trainer.current_epoch:
+        raise MisconfigurationException(
+            f"{trainer.ckpt_path!r} was saved in epoch {trainer.current_epoch} (counted from 0), and max_epochs="
+            f"{trainer.settings.max_epochs} ends before: raise max_epochs, which counts from the start of the first run"
+        )
     _restore_optimizers(trainer, checkpoint)
     precision = checkpoint.get(type(trainer._precision).__qualname__)
     if precision:

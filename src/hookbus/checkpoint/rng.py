@@ -7,11 +7,13 @@ such as samplers hold in an attribute.
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
 import sys
 import types
 from array import array
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 import torch
@@ -71,21 +73,55 @@ def isolated(state: dict[str, Any] | None = None) -> Iterator[None]:
 # -- streams of objects --------------------------------------------------------------------------------------------------
 
 
-def streams_in(owner: Any) -> dict[str, Any]:
-    """The generators that stand in attributes of ``owner``, by attribute: torch's, Python's and NumPy's."""
-    attributes = getattr(owner, "__dict__", None)
-    candidates = [item for item in attributes.items() if type(item[1]) not in _NO_STREAMS] if attributes else ()
-    if not candidates:
-        return {}
+def streams_in(owner: Any, *, deep: bool = True) -> dict[str, Any]:
+    """The generators that ``owner`` holds, by where they are: torch's, Python's and NumPy's.
+
+    Args:
+        owner: a sampler, a dataset, …; generators stand in its attributes, or in what stands there: the dataset that a
+            subset is of, the transforms in a list.
+        deep: False looks at the attributes only.
+    """
     numpy = sys.modules.get("numpy")
     kinds: tuple[type, ...] = (torch.Generator, random.Random)
     if numpy is not None:
         kinds += (numpy.random.Generator, numpy.random.RandomState)
-    return {name: value for name, value in candidates if isinstance(value, kinds)}
+    found: dict[str, Any] = {}
+    seen, waiting = {id(owner)}, deque([("", owner)])
+    while waiting and len(seen) < _MOST_PARTS:
+        place, holder = waiting.popleft()
+        for name, value in _parts(holder):
+            if type(value) in _NO_STREAMS or id(value) in seen:
+                continue
+            seen.add(id(value))
+            if isinstance(value, kinds):
+                found[f"{place}{name}"] = value
+            elif deep:
+                waiting.append((f"{place}{name}.", value))
+    return found
 
 
-#: Most attributes are of these, and need not be asked whether they are streams.
-_NO_STREAMS: Final = frozenset({bool, int, float, str, type(None), list, dict, tuple, torch.Tensor, types.FunctionType})
+#: Most attributes are of these, and need not be looked into.
+_NO_STREAMS: Final = frozenset(
+    {bool, int, float, complex, str, bytes, type(None), type, torch.Tensor, torch.dtype, torch.device, types.ModuleType}
+    | {types.FunctionType, types.BuiltinFunctionType}
+)
+#: Collections of more are data, and so is what has more parts.
+_MOST_ITEMS: Final = 64
+_MOST_PARTS: Final = 500
+
+
+def _parts(holder: Any) -> Iterable[tuple[str, Any]]:
+    """What stands in an object, by name."""
+    if isinstance(holder, dict):
+        return ((str(key), value) for key, value in holder.items()) if len(holder) <= _MOST_ITEMS else ()
+    if isinstance(holder, (list, tuple)):
+        return ((str(index), value) for index, value in enumerate(holder)) if len(holder) <= _MOST_ITEMS else ()
+    if isinstance(holder, functools.partial):
+        return (("func", holder.func), ("args", holder.args), ("keywords", holder.keywords))
+    if isinstance(holder, types.MethodType):
+        return (("self", holder.__self__),)
+    attributes = None if isinstance(holder, type) else getattr(holder, "__dict__", None)
+    return list(attributes.items()) if isinstance(attributes, dict) else ()
 
 
 def stream_state(stream: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
@@ -37,16 +38,39 @@ def own_namespaces(obj: object) -> list[Mapping[str, Any]]:
     return namespaces
 
 
-def overridden(obj: object, name: str) -> Any | None:
-    """The bound method ``obj.name`` if it is not the base class's own, else None. Methods set on the instance count."""
+def overridden(obj: object, name: str, *, through_wrappers: bool = False) -> Any | None:
+    """The bound method ``obj.name`` if it is not the base class's own, else None. Methods set on the instance count.
+
+    Args:
+        obj: a module, a data module or a callback.
+        name: of the method.
+        through_wrappers: whether a method that ``functools.wraps`` or ``partial`` has put around the base class's own is
+            taken for that one.
+    """
     method = getattr(obj, name, None)
     if method is None or not callable(method):
         return None
-    function = getattr(method, "__func__", method)
+    inner = _innermost(method) if through_wrappers else method
+    function = getattr(inner, "__func__", inner)
     for cls in type(obj).__mro__:
-        if cls.__dict__.get(name) is function and is_base(cls):
+        if cls.__dict__.get(name) is function and is_base(cls) and _is_as_written(cls, name, function):
             return None
     return method
+
+
+def _is_as_written(cls: type, name: str, function: Any) -> bool:
+    """Whether a base class's method is the one that it was defined with, and not one that was put in its place since."""
+    return getattr(function, "__qualname__", None) == f"{cls.__name__}.{name}"
+
+
+def _innermost(function: Any) -> Any:
+    """What ``functools.wraps`` and ``partial`` were put around."""
+    seen: set[int] = set()
+    while id(function) not in seen:
+        seen.add(id(function))
+        function = getattr(function, "__wrapped__", function)
+        function = function.func if isinstance(function, functools.partial) else function
+    return function
 
 
 def options_in(namespaces: Iterable[Mapping[str, Any]], name: str) -> HookimplOptions:

@@ -26,17 +26,21 @@ def is_callback(obj: object) -> bool:
     return derives_from(obj, "Callback")
 
 
-def implementations(callback: object, arguments: Mapping[str, Sequence[str]]) -> list[Implementation]:
+def implementations(
+    callback: object, arguments: Mapping[str, Sequence[str]], *, several_loaders: bool = True
+) -> list[Implementation]:
     """One record for each hook method that ``callback`` overrides or has been assigned.
 
     Args:
         callback: an instance of ``Callback``.
         arguments: the names of each hook's arguments.
+        several_loaders: whether methods get ``dataloader_idx`` that do not demand it.
 
     Raises:
         SignatureMismatchError: for a method that cannot take its hook's arguments; all such methods are named.
     """
-    return methods.implementations(callback, _CALLBACK, arguments)
+    spare = () if several_loaders else ("dataloader_idx",)
+    return methods.implementations(callback, _CALLBACK, arguments, spare=spare)
 
 
 class MethodSnapshot:

@@ -17,7 +17,12 @@ from typing import Any
 
 from hookbus.dialects.base import is_marked, options_in, overridden, own_namespaces
 from hookbus.dialects.implementation import Implementation
-from hookbus.dialects.signature import SignatureMismatchError, positional_arguments
+from hookbus.dialects.signature import SignatureMismatchError, named_arguments, positional_arguments
+
+#: Arguments that Lightning passes by keyword.
+_BY_NAME = frozenset({"stage", "gradient_clip_val", "gradient_clip_algorithm"})
+#: Hooks that Lightning tells of the loader even where there is only one.
+_TRANSFER = frozenset({"on_before_batch_transfer", "transfer_batch_to_device", "on_after_batch_transfer"})
 
 
 @dataclass(frozen=True)
@@ -29,12 +34,14 @@ class Manner:
         always: those whose base method takes part as well, as it does something.
         hidden: arguments of hooks that methods do not get.
         silent: whether return values do not count.
+        decisive: those whose mere presence decides what is done; a base method with a wrapper around it is none.
     """
 
     hooks: tuple[str, ...]
     always: frozenset[str] = frozenset()
     hidden: frozenset[str] = frozenset()
     silent: bool = False
+    decisive: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -44,6 +51,7 @@ class _Method:
     hook: str
     offered: Sequence[str] | None
     args: tuple[str, ...] | None = None
+    by_name: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,7 +91,7 @@ def implementations(
         obj: a module, a data module or a callback.
         manner: how it is read.
         arguments: the names of each hook's arguments.
-        spare: arguments that steps with ``*args`` do not get.
+        spare: arguments that methods get only if they demand them.
 
     Raises:
         SignatureMismatchError: for methods that cannot take their hook's arguments; all of them are named.
@@ -103,8 +111,9 @@ def implementations(
         if method.args is not None:
             options = options_in(namespaces, method.hook)
             silent = manner.silent and not (options.get("wrapper") or options.get("hookwrapper"))
+            function = getattr(obj, method.hook)
             found.append(
-                Implementation(method.hook, getattr(obj, method.hook), method.args, options=options, silent=silent)
+                Implementation(method.hook, function, method.args, method.by_name, options=options, silent=silent)
             )
     return found
 
@@ -131,7 +140,9 @@ def _read(
 ) -> tuple[_Method, ...]:
     found, problems = [], []
     for hook in manner.hooks:
-        method = getattr(obj, hook, None) if hook in manner.always else overridden(obj, hook)
+        method = getattr(obj, hook, None)
+        if hook not in manner.always:
+            method = overridden(obj, hook, through_wrappers=hook in manner.decisive)
         if method is None or is_marked(obj, hook):
             continue
         if hook not in arguments:
@@ -139,11 +150,25 @@ def _read(
             continue
         offered = [name for name in arguments[hook] if name not in manner.hidden]
         try:
-            args = positional_arguments(method, offered, spare=spare if hook.endswith("_step") else ())
+            args, by_name = _taken(method, offered, () if hook in _TRANSFER else spare)
         except SignatureMismatchError as error:
             problems.append(f"{type(obj).__name__}.{hook} {error}")
             continue
-        found.append(_Method(hook, arguments[hook], args))
+        found.append(_Method(hook, arguments[hook], args, by_name))
     if problems:
         raise SignatureMismatchError("; ".join(problems))
     return tuple(found)
+
+
+def _taken(
+    method: Callable[..., Any], offered: Sequence[str], spare: Sequence[str]
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Which of the ``offered`` arguments ``method`` gets by position, and which by keyword."""
+    by_name = named_arguments(method, [name for name in offered if name in _BY_NAME])
+    if by_name:
+        rest = [name for name in offered if name not in by_name]
+        try:
+            return positional_arguments(method, rest, spare=spare, by_name=by_name), by_name
+        except SignatureMismatchError:
+            pass  # it has another name for it
+    return positional_arguments(method, offered, spare=spare), ()

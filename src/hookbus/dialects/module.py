@@ -50,6 +50,15 @@ MODULE_HOOKS: Final = (
     *_LOADERS,
     *_TRANSFER,
 )
+#: Whether a module has one of these decides what is done.
+_DECISIVE: Final = frozenset(
+    {
+        *("prepare_data", "configure_model", "configure_sharded_model", "configure_optimizers"),
+        *("training_step", "validation_step", "test_step"),
+        *("on_validation_model_train", "on_test_model_train"),
+        *_LOADERS,
+    }
+)
 _NOT_POSITIONAL: Final = frozenset({"trainer", "pl_module"})
 DATA_HOOKS: Final = (
     "prepare_data",
@@ -59,7 +68,9 @@ DATA_HOOKS: Final = (
     *_TRANSFER,
     "on_exception",
 )
-_DATAMODULE: Final = methods.Manner(DATA_HOOKS, hidden=_NOT_POSITIONAL)
+_DATAMODULE: Final = methods.Manner(
+    DATA_HOOKS, hidden=_NOT_POSITIONAL, decisive=frozenset({"prepare_data", *_LOADERS, *_TRANSFER})
+)
 
 
 def is_module(obj: object) -> bool:
@@ -85,7 +96,7 @@ def implementations(
         module: a LightningModule.
         arguments: the names of each hook's arguments.
         without: hooks that the module leaves to somebody else (a data module that has them).
-        several_loaders: whether steps with ``*args`` get ``dataloader_idx``; Lightning passes it only then.
+        several_loaders: whether methods get ``dataloader_idx`` that do not demand it; Lightning passes it only then.
 
     Raises:
         SignatureMismatchError: for methods that cannot take their hook's arguments; all of them are named.
@@ -96,7 +107,8 @@ def implementations(
 
 @functools.lru_cache
 def _manner(without: tuple[str, ...]) -> methods.Manner:
-    return methods.Manner(tuple(hook for hook in MODULE_HOOKS if hook not in without), DEFAULT_ACTIONS, _NOT_POSITIONAL)
+    hooks = tuple(hook for hook in MODULE_HOOKS if hook not in without)
+    return methods.Manner(hooks, DEFAULT_ACTIONS, _NOT_POSITIONAL, decisive=_DECISIVE)
 
 
 def data_implementations(datamodule: object, arguments: Mapping[str, Sequence[str]]) -> list[Implementation]:
@@ -106,4 +118,4 @@ def data_implementations(datamodule: object, arguments: Mapping[str, Sequence[st
 
 def claimed_transfers(datamodule: object) -> tuple[str, ...]:
     """The batch transfer hooks that the data module overrides and so takes over from the module."""
-    return tuple(hook for hook in _TRANSFER if overridden(datamodule, hook) is not None)
+    return tuple(hook for hook in _TRANSFER if overridden(datamodule, hook, through_wrappers=True) is not None)

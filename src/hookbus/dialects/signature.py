@@ -40,8 +40,16 @@ def _read(function: Callable[..., Any]) -> tuple[inspect.Parameter, ...] | None:
         return None
 
 
+def named_arguments(function: Callable[..., Any], names: Sequence[str]) -> tuple[str, ...]:
+    """Those of ``names`` by which ``function`` can be given an argument: as a parameter, or through ``**kwargs``."""
+    parameters = parameters_of(function) or ()
+    own = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters)
+    return tuple(name for name in names if takes_any or name in own)
+
+
 def positional_arguments(
-    function: Callable[..., Any], offered: Sequence[str], *, spare: Sequence[str] = ()
+    function: Callable[..., Any], offered: Sequence[str], *, spare: Sequence[str] = (), by_name: Sequence[str] = ()
 ) -> tuple[str, ...]:
     """Which of the ``offered`` arguments to pass to ``function``, in the order in which it takes them.
 
@@ -51,7 +59,8 @@ def positional_arguments(
     Args:
         function: a bound method or anything else that can be called.
         offered: the hook's argument names in order.
-        spare: those among ``offered`` that a function with ``*args`` does not get.
+        spare: those among ``offered`` that only a function gets which demands them.
+        by_name: what the function is given by keyword besides.
 
     Raises:
         SignatureMismatchError: if a parameter without a default can get no value.
@@ -59,15 +68,18 @@ def positional_arguments(
     parameters = parameters_of(function)
     if parameters is None:  # builtins and some C functions have no signature: pass everything
         return tuple(offered)
+    parameters = tuple(p for p in parameters if p.name not in by_name)
     places = [p for p in parameters if p.kind in _POSITIONAL]
     required = [p.name for p in places if p.default is p.empty]
+    needed = [name for name in offered if name not in spare or name in required]
+    if len(required) <= len(needed):
+        offered = needed
     keyword_only = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if keyword_only:
         names = ", ".join(keyword_only)
         raise SignatureMismatchError(f"takes the keyword-only argument(s) {names}, which no hook passes")
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        named = {p.name for p in places}
-        return tuple(name for name in offered if name not in spare or name in named)
+        return tuple(offered)
     if len(places) >= len(offered) and len(required) <= len(offered):
         return tuple(offered)
     named_args = tuple(p.name for p in places if p.name in offered)

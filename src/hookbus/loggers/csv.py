@@ -20,7 +20,7 @@ from hookbus.loggers.hparams import write_hparams
 from hookbus.loggers.logger import Logger, plain_params, prefixed
 from hookbus.loggers.rank_zero import rank_zero_experiment, rank_zero_only
 from hookbus.loggers.scalars import check_single, numbers_of
-from hookbus.loggers.versions import RunDirectory
+from hookbus.loggers.versions import RunDirectory, directory_of
 
 
 class ExperimentWriter:
@@ -131,7 +131,7 @@ class CSVLogger(Logger):
     """Logs to ``save_dir/name/version/metrics.csv``, and hyperparameters to ``hparams.yaml`` beside it.
 
     Args:
-        save_dir: where all experiments lie.
+        save_dir: where all experiments lie; ``~`` and ``$VARIABLES`` are replaced.
         name: the experiment, a directory; empty or None for none.
         version: an int for ``version_N``, a string for a directory of that name, None for the next free number. A
             version that exists is continued: rows are appended, nothing is overwritten.
@@ -162,7 +162,7 @@ class CSVLogger(Logger):
     @property
     def version(self) -> int | str:
         """Which run of the experiment this is."""
-        return self._directory.version
+        return self._directory.version_in(self.root_dir)
 
     @property
     def save_dir(self) -> str:
@@ -172,19 +172,19 @@ class CSVLogger(Logger):
     @property
     def root_dir(self) -> str:
         """Directory of all versions."""
-        return self._directory.root
+        return os.path.join(self.save_dir, self.name)
 
     @property
     def log_dir(self) -> str:
         """Directory of this version."""
-        return self._directory.path
+        return directory_of(self.root_dir, self.version)
 
     @property
     @rank_zero_experiment
     def experiment(self) -> ExperimentWriter:
         """The writer behind this logger."""
         if self._experiment is None:
-            self._experiment = ExperimentWriter(self._directory.create())
+            self._experiment = ExperimentWriter(self.log_dir)
         return self._experiment
 
     @rank_zero_only
@@ -193,7 +193,7 @@ class CSVLogger(Logger):
         writer: ExperimentWriter = self.experiment
         writer.log_metrics(prefixed(metrics, self._prefix, self.LOGGER_JOIN_CHAR), step)
         if len(writer.metrics) >= self._flush_every or (step is not None and (step + 1) % self._flush_every == 0):
-            writer.save()
+            self.save()
 
     @rank_zero_only
     def log_hyperparams(self, params: Mapping[str, Any] | Namespace | None = None, *args: Any, **kwargs: Any) -> None:

@@ -17,7 +17,7 @@ from hookbus.loggers.hparams import write_hparams
 from hookbus.loggers.logger import Logger, plain_params, prefixed
 from hookbus.loggers.rank_zero import rank_zero_experiment, rank_zero_only
 from hookbus.loggers.scalars import to_numbers
-from hookbus.loggers.versions import RunDirectory
+from hookbus.loggers.versions import RunDirectory, directory_of
 
 _SECONDS_BETWEEN_FLUSHES = 2.0
 
@@ -26,7 +26,7 @@ class TensorBoardLogger(Logger):
     """Logs to ``save_dir/name/version[/sub_dir]``; show it with ``tensorboard --logdir save_dir``.
 
     Args:
-        save_dir: where all experiments lie.
+        save_dir: where all experiments lie; ``~`` and ``$VARIABLES`` are replaced.
         name: the experiment, a directory; empty or None for none.
         version: an int for ``version_N``, a string for a directory of that name, None for the next free number.
         log_graph: draw the model's computation, if it has an ``example_input_array``.
@@ -41,6 +41,7 @@ class TensorBoardLogger(Logger):
     """
 
     LOGGER_JOIN_CHAR = "-"
+    NAME_HPARAMS_FILE = "hparams.yaml"
 
     def __init__(
         self,
@@ -73,7 +74,7 @@ class TensorBoardLogger(Logger):
     @property
     def version(self) -> int | str:
         """Which run of the experiment this is."""
-        return self._directory.version
+        return self._directory.version_in(self.root_dir)
 
     @property
     def save_dir(self) -> str:
@@ -83,7 +84,7 @@ class TensorBoardLogger(Logger):
     @property
     def root_dir(self) -> str:
         """Directory of all versions."""
-        return self._directory.root
+        return os.path.join(self.save_dir, self.name)
 
     @property
     def sub_dir(self) -> str | None:
@@ -93,7 +94,8 @@ class TensorBoardLogger(Logger):
     @property
     def log_dir(self) -> str:
         """Directory of this version, with ``sub_dir``."""
-        return os.path.join(self._directory.path, self._sub_dir or "").rstrip(os.sep)
+        path = directory_of(self.root_dir, self.version)
+        return path if self.sub_dir is None else os.path.join(path, self.sub_dir)
 
     @property
     @rank_zero_experiment
@@ -102,7 +104,7 @@ class TensorBoardLogger(Logger):
         if self._experiment is None:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._directory.create()
+            os.makedirs(self.log_dir, exist_ok=True)
             self._experiment = SummaryWriter(log_dir=self.log_dir, **self._writer_options)
         return self._experiment
 
@@ -173,9 +175,16 @@ class TensorBoardLogger(Logger):
 
     @rank_zero_only
     def save(self) -> None:
-        """Write what waits, at most every two seconds: the trainer calls this after each row."""
+        """Write what waits, at most every two seconds: the trainer calls this after each row.
+
+        Hyperparameters are in a file also where there are none, for who reads them back with the weights.
+        """
+        if self._experiment is None:
+            return
+        if self._hparams_file is None and not Path(self.log_dir, self.NAME_HPARAMS_FILE).exists():
+            self._hparams_file = write_hparams(self._made_log_dir(), self.hparams)
         now = time.monotonic()
-        if self._experiment is not None and now - self._flushed > _SECONDS_BETWEEN_FLUSHES:
+        if now - self._flushed > _SECONDS_BETWEEN_FLUSHES:
             self._flushed = now
             self._experiment.flush()
 
@@ -188,7 +197,6 @@ class TensorBoardLogger(Logger):
             self._experiment = None
 
     def _made_log_dir(self) -> Path:
-        self._directory.create()
         path = Path(self.log_dir)
         path.mkdir(parents=True, exist_ok=True)
         return path

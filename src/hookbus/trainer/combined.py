@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from hookbus.engine.nested import map_leaves
@@ -13,11 +15,17 @@ _MODES = ("min_size", "max_size_cycle", "max_size", "sequential")
 class CombinedLoader:
     """A collection of loaders whose batches come together, in the collection's own shape.
 
+    Iterated over, it gives ``(batch, batch_idx, dataloader_idx)``, as Lightning's does; the index of the loader is 0 but for
+    ``sequential``. Steps get the batch alone.
+
     Args:
         iterables: lists, tuples and dictionaries of loaders, nested at will, or one loader.
         mode: ``min_size`` ends with the shortest; ``max_size_cycle`` with the longest, the others starting over;
             ``max_size`` with the longest, None standing for those that have ended; ``sequential`` takes one loader after
             the other, and gives single batches.
+
+    Attributes:
+        limits: the most batches of each loader in ``sequential``, one number for all or a list; None for no limit.
 
     Raises:
         ValueError: for another mode.
@@ -28,6 +36,20 @@ class CombinedLoader:
             raise ValueError(f"mode must be one of {', '.join(_MODES)}, got {mode!r}")
         self.iterables = iterables
         self.mode = mode
+        self.limits: int | float | Sequence[int | float] | None = None
+        self._going: Iterator[tuple[Any, int, int]] | None = None
+
+    @property
+    def flattened(self) -> list[Any]:
+        """The loaders, in order; may be set, to as many others."""
+        return list(leaves(self.iterables))
+
+    @flattened.setter
+    def flattened(self, loaders: Sequence[Any]) -> None:
+        there = len(self.flattened)
+        if len(loaders) != there:
+            raise ValueError(f"flattened must be set to as many loaders as there are, {there}, got {len(loaders)}")
+        self.iterables = _in_shape(self.iterables, list(loaders))
 
     def __len__(self) -> int:
         """The number of batches.
@@ -35,16 +57,44 @@ class CombinedLoader:
         Raises:
             TypeError: if a loader on which it depends has no length.
         """
-        lengths = [len(leaf) for leaf in leaves(self.iterables)]
+        lengths = [int(min(len(loader), limit)) for loader, limit in self._limited()]
         if self.mode == "sequential":
             return sum(lengths)
         return min(lengths) if self.mode == "min_size" else max(lengths, default=0)
 
-    def __iter__(self) -> Iterator[Any]:
-        if self.mode == "sequential":
-            for leaf in leaves(self.iterables):
-                yield from leaf
+    def __iter__(self) -> CombinedLoader:
+        self._going = self._with_indices()
+        return self
+
+    def __next__(self) -> tuple[Any, int, int]:
+        if self._going is None:
+            raise TypeError("iterate over a CombinedLoader with iter(loader), or in a for loop, before next(loader)")
+        return next(self._going)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies begin anew."""
+        return {**vars(self), "_going": None}
+
+    def batches(self) -> Iterator[Any]:
+        """The batches alone, from the start."""
+        return (batch for batch, _, _ in self._with_indices())
+
+    def _limited(self) -> Iterator[tuple[Any, int | float]]:
+        loaders = self.flattened
+        limits = self.limits if isinstance(self.limits, Sequence) else [self.limits] * len(loaders)
+        return ((loader, math.inf if limit is None else limit) for loader, limit in zip(loaders, limits, strict=True))
+
+    def _with_indices(self) -> Iterator[tuple[Any, int, int]]:
+        if self.mode != "sequential":
+            for batch_idx, batch in enumerate(self._together()):
+                yield batch, batch_idx, 0
             return
+        for dataloader_idx, (loader, limit) in enumerate(self._limited()):
+            within = loader if math.isinf(limit) else islice(loader, int(limit))
+            for batch_idx, batch in enumerate(within):
+                yield batch, batch_idx, dataloader_idx
+
+    def _together(self) -> Iterator[Any]:
         loaders = list(leaves(self.iterables))
         iterators = [iter(loader) for loader in loaders]
         ended = [False] * len(loaders)

@@ -6,15 +6,17 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice, repeat
 from typing import Any
 
-from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, RandomSampler, SequentialSampler
 
 from hookbus.dialects import Implementation
 from hookbus.engine.nested import map_leaves
-from hookbus.errors import MisconfigurationException
+from hookbus.errors import MisconfigurationException, PossibleUserWarning
 from hookbus.trainer.combined import CombinedLoader, is_loader, leaves
+from hookbus.trainer.samples import twin
 
 #: The words of Lightning's arguments and hooks for each loop.
 PREFIXES = ("train", "val", "test", "predict")
@@ -33,10 +35,14 @@ class PassedLoaders:
     def implementations(self) -> list[Implementation]:
         """One record for each ``{prefix}_dataloader`` hook that is answered."""
         return [
-            Implementation(f"{prefix}_dataloader", lambda loader=loader: loader, ())
+            Implementation(f"{prefix}_dataloader", partial(_same, loader), ())
             for prefix, loader in self.loaders.items()
             if loader is not None
         ]
+
+
+def _same(loader: Any) -> Any:
+    return loader
 
 
 @dataclass
@@ -62,11 +68,9 @@ def training_loader(answer: Any, limit: int | float, *, overfit: bool) -> Loader
         limit: number (int) or share (float) of batches.
         overfit: take the same batches in every epoch, in order.
     """
-    given = answer
+    given = answer = _in_order(answer, "train_dataloader") if overfit else answer
     if isinstance(answer, (list, tuple, dict)) and not isinstance(answer, str):
         answer = CombinedLoader(answer, "max_size_cycle")
-    if overfit:
-        answer = _in_order(answer)
     _check_iterable("train_dataloader", answer)
     return Loaders([answer], [_count("train_dataloader", answer, limit)], given)
 
@@ -80,14 +84,15 @@ def evaluation_loaders(prefix: str, answer: Any, limit: int | float, *, overfit:
         limit: number (int) or share (float) of batches of each.
         overfit: take the same batches each time, in order.
     """
+    if overfit:
+        answer = _in_order(answer, f"{prefix}_dataloader")
     if isinstance(answer, CombinedLoader) and answer.mode != "sequential":
         flat: list[Any] = [answer]
     else:
         flat = list(leaves(answer.iterables if isinstance(answer, CombinedLoader) else answer))
-    if overfit:
-        flat = [_in_order(loader) for loader in flat]
     for loader in flat:
         _check_iterable(f"{prefix}_dataloader", loader)
+        _warn_of_shuffling(f"{prefix}_dataloader", loader)
     return Loaders(flat, [_count(f"{prefix}_dataloader", loader, limit) for loader in flat], answer)
 
 
@@ -106,7 +111,8 @@ def batches(
     """
     if num_batches <= start:
         return iter(())
-    iterator = iter(loader) if iterator is None else iterator
+    if iterator is None:
+        iterator = loader.batches() if isinstance(loader, CombinedLoader) else iter(loader)
     if not math.isinf(num_batches) and length(loader) is not None:
         # As iterators of Python's own, which cost next to nothing per batch.
         rest = int(num_batches) - start
@@ -158,11 +164,12 @@ def set_epoch(loader: Any, epoch: int) -> None:
     """Tell the samplers of ``loader`` which epoch begins, so that distributed ones shuffle anew."""
     loaders = leaves(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]
     for leaf in loaders:
-        samplers = [getattr(leaf, "sampler", None)]
-        samplers.append(getattr(getattr(leaf, "batch_sampler", None), "sampler", None))
-        for sampler in dict.fromkeys(s for s in samplers if s is not None):
-            if callable(getattr(sampler, "set_epoch", None)):
-                sampler.set_epoch(epoch)
+        own = getattr(leaf, "sampler", None)
+        inner = getattr(getattr(leaf, "batch_sampler", None), "sampler", None)
+        for sampler in (own,) if inner is own else (own, inner):
+            tell = getattr(sampler, "set_epoch", None)
+            if callable(tell):
+                tell(epoch)
 
 
 def begin_in_vain(loader: Any) -> None:
@@ -225,24 +232,34 @@ def _check_iterable(name: str, loader: Any) -> None:
         )
 
 
-def _in_order(loader: Any) -> Any:
-    """``loader`` without shuffling, for ``overfit_batches``."""
+def _warn_of_shuffling(name: str, loader: Any) -> None:
+    for leaf in leaves(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]:
+        if isinstance(getattr(leaf, "sampler", None), RandomSampler):
+            warnings.warn(
+                f"{name} shuffles its samples, from which results follow that differ from run to run; leave shuffling to the "
+                "training data",
+                PossibleUserWarning,
+                stacklevel=2,
+            )
+
+
+def _in_order(loader: Any, name: str) -> Any:
+    """``loader`` with its samples in the order of the dataset, for ``overfit_batches``."""
     if isinstance(loader, CombinedLoader):
-        return CombinedLoader(map_leaves(loader.iterables, _in_order, is_loader), loader.mode)
-    if not isinstance(loader, DataLoader) or not isinstance(loader.sampler, RandomSampler):
+        return CombinedLoader(_in_order(loader.iterables, name), loader.mode)
+    if not is_loader(loader):
+        return map_leaves(loader, partial(_in_order, name=name), is_loader)
+    if not isinstance(loader, DataLoader) or isinstance(loader.dataset, IterableDataset):
         return loader
-    warnings.warn("overfit_batches turns shuffling of the dataloader off, to meet the same batches again", stacklevel=2)
-    return DataLoader(
-        loader.dataset,
-        batch_size=loader.batch_size,
-        sampler=SequentialSampler(loader.dataset),  # type: ignore[arg-type]
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        drop_last=loader.drop_last,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
-        persistent_workers=loader.persistent_workers,
+    if isinstance(loader.sampler, SequentialSampler):
+        return loader
+    warnings.warn(
+        f"overfit_batches takes the samples of {name} in order, to meet the same batches again; its "
+        f"{type(loader.sampler).__name__} is not used",
+        stacklevel=2,
     )
+    sampler = SequentialSampler(loader.dataset)  # type: ignore[arg-type]
+    if loader.batch_sampler is None:
+        return twin(loader, sampler=sampler)
+    assert loader.batch_size is not None  # with a batch sampler of the user's own, torch makes an ordered sampler
+    return twin(loader, sampler=sampler, batch_sampler=BatchSampler(sampler, loader.batch_size, loader.drop_last))

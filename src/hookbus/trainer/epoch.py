@@ -7,7 +7,9 @@ A batch after which nothing is due (no logging, no validation, no scheduler, no 
 from __future__ import annotations
 
 import math
+import time
 import warnings
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -52,8 +54,7 @@ class TrainingEpoch:
         for batch, last in loop.place.batches(loaders.loaders[0], num_batches):
             batch_idx = progress.batch
             progress.is_last_batch = last = last or batch_idx + 1 >= num_batches
-            if trainer.callbacks is not participants.known or len(trainer.callbacks) != participants.known_length:
-                participants.sync()
+            participants.follow()
             if shortcuts.transfer and not converts:
                 if type(batch) is not Tensor or batch.device != device:
                     batch = move_to(batch, device)
@@ -200,6 +201,8 @@ class TrainingEpoch:
     def _validation_point(self) -> bool:
         """Whether the current batch is one after which epochs are validated."""
         progress, settings = self._trainer.progress, self._trainer.settings
+        if isinstance(settings.val_check_interval, timedelta):
+            return self._loop.time_to_validate
         endless = math.isinf(self._loop.val_every)
         if progress.is_last_batch and endless:
             return True
@@ -233,6 +236,7 @@ class TrainingEpoch:
         self._loop.place.validation_begins()
         self._loop.val_loop.run()
         self._loop.place.validation_ends()
+        self._loop.validated_at = time.monotonic()
         trainer.state.stage = RunningStage.TRAINING
 
     def step_schedulers(self, interval: str, *, plateau: bool) -> None:

@@ -80,9 +80,11 @@ class EvaluationLoop:
                     f"in the module or a plugin; {type(trainer.lightning_module).__name__} has none"
                 )
             return
-        overfit = bool(trainer.settings.overfit_batches) and self._stage is RunningStage.VALIDATING
+        overfit = bool(trainer.settings.overfit_batches) and trainer.state.fn is TrainerFn.FITTING
         self.loaders = evaluation_loaders(self._prefix, answer, limit, overfit=overfit)
         self._loaded_in_epoch = trainer.progress.epoch
+        if self is trainer.fit_loop.val_loop:
+            trainer.fit_loop.place.loaders_came(self.loaders.loaders)
         trainer._participants.read_module(several_loaders=len(self.loaders.loaders) > 1)
         _check_dataloader_idx(trainer.lightning_module, self._word, self._prefix, len(self.loaders.loaders))
 
@@ -115,11 +117,12 @@ class EvaluationLoop:
         trainer, word = self._trainer, self._word
         module, fire, metrics = trainer.lightning_module, trainer.bus.fire, trainer._metrics
         hooks = {point: getattr(fire, f"on_{word}_{point}") for point in ("start", "epoch_start", "epoch_end", "end")}
+        trainer._several_loaders = several = len(loaders.loaders) > 1
+        trainer.bus.expect_loaders(several=several)
         trainer._participants.sync()
         modes = {submodule: submodule.training for submodule in module.modules()}
         getattr(fire, f"on_{word}_model_eval")(trainer, module)
         metrics.start("sanity" if trainer.sanity_checking else self._stage.value)
-        trainer._several_loaders = len(loaders.loaders) > 1
         hooks["start"](trainer, module)
         if (
             self.loaders is not None and self.loaders is not loaders
@@ -136,6 +139,7 @@ class EvaluationLoop:
             if trainer._several_loaders:
                 metrics.finish_batches(index)
         metrics.finish_batches()
+        trainer._participants.follow()
         hooks["epoch_end"](trainer, module)
         results = trainer._outlets.log_eval_end_metrics(len(loaders.loaders))
         trainer.progress.validated |= not trainer.sanity_checking
@@ -154,7 +158,9 @@ class EvaluationLoop:
             getattr(fire, name) for name in (f"on_{word}_batch_start", f"{word}_step", f"on_{word}_batch_end")
         )
         precision, counts = trainer._precision, not trainer.sanity_checking
+        participants = trainer._participants
         for batch_idx, (batch, _) in enumerate(batches(loader, limit)):
+            participants.follow()
             batch = trainer._transfer(batch, dataloader_idx)
             start(trainer, module, batch, batch_idx, dataloader_idx)
             if precision.wraps_steps:

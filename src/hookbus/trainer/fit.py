@@ -22,10 +22,12 @@
 from __future__ import annotations
 
 import math
+import time
 import warnings
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
-from hookbus.errors import MisconfigurationException
+from hookbus.errors import MisconfigurationException, PossibleUserWarning
 from hookbus.trainer.data import Loaders, begin_in_vain, set_epoch, training_loader
 from hookbus.trainer.epoch import TrainingEpoch
 from hookbus.trainer.evaluate import EvaluationLoop
@@ -50,6 +52,7 @@ class FitLoop(FitLoopView):
         place: what a checkpoint holds of the fit beside its counters.
         epoch: goes through the batches of an epoch.
         val_every: training batches between validations, ``inf`` for "at the end of an epoch of unknown length".
+        validated_at: when the last validation ended, or the data were loaded, by ``time.monotonic``.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -59,6 +62,7 @@ class FitLoop(FitLoopView):
         self.place = Place(trainer)
         self.epoch = TrainingEpoch(trainer, self)
         self.val_every: int | float = math.inf
+        self.validated_at = 0.0
         self._loaded_in_epoch = 0
 
     # -- limits ------------------------------------------------------------------------------------------------------
@@ -71,6 +75,7 @@ class FitLoop(FitLoopView):
     @max_epochs.setter
     def max_epochs(self, value: int) -> None:
         self._trainer.settings.max_epochs = value
+        self._trainer.settings.epochs_unsaid = False
 
     @property
     def max_steps(self) -> int:
@@ -117,6 +122,7 @@ class FitLoop(FitLoopView):
         trainer.state.stage = RunningStage.TRAINING
         if self.loaders is None:  # somebody may have asked for them already, through estimated_stepping_batches
             self._load_data()
+        self._say_how_long()
         module, fire, progress = trainer.lightning_module, trainer.bus.fire, trainer.progress
         logged, go_on = self.place.restore_metrics(), self._cut_by_steps
         inside, ending = progress.mid_epoch, progress.epoch < progress.epochs_trained
@@ -219,6 +225,7 @@ class FitLoop(FitLoopView):
         self.loaders = training_loader(answer, limit, overfit=bool(settings.overfit_batches))
         self._loaded_in_epoch = self.place.loaded_in_epoch
         self.val_every = self._validation_interval(self.loaders.num_batches[0])
+        self.validated_at = time.monotonic()
 
     def _reload_data(self) -> None:
         every, epoch = self._trainer.settings.reload_every, self._trainer.progress.epoch
@@ -227,10 +234,21 @@ class FitLoop(FitLoopView):
             if self.loaders is not None:
                 begin_in_vain(self.loaders.loaders[0])
 
+    @property
+    def time_to_validate(self) -> bool:
+        """Whether the wall time between validations has gone by, where that is what ``val_check_interval`` says."""
+        interval = self._trainer.settings.val_check_interval
+        if not isinstance(interval, timedelta):
+            return False
+        over = time.monotonic() - self.validated_at >= interval.total_seconds()
+        return bool(self._trainer.strategy.broadcast(over))
+
     def _validation_interval(self, num_batches: int | float) -> int | float:
         """Training batches between validations, ``inf`` for "at the end of an epoch of unknown length"."""
         settings = self._trainer.settings
         interval = settings.val_check_interval
+        if isinstance(interval, timedelta):
+            return 1  # after each batch the clock is looked at
         if isinstance(interval, int):
             if interval > num_batches and settings.check_val_every_n_epoch is not None:
                 raise ValueError(
@@ -246,6 +264,17 @@ class FitLoop(FitLoopView):
                 )
             return math.inf
         return max(1, int(num_batches * interval))
+
+    def _say_how_long(self) -> None:
+        settings = self._trainer.settings
+        if settings.epochs_unsaid:
+            settings.epochs_unsaid = False
+            warnings.warn(
+                f"nobody said how long to train: this fit takes {settings.max_epochs} epochs, unless something stops it "
+                "before; set max_epochs (-1 for no limit), max_steps or max_time",
+                PossibleUserWarning,
+                stacklevel=2,
+            )
 
     def _say_why_nothing_runs(self) -> None:
         trainer, progress = self._trainer, self._trainer.progress

@@ -133,6 +133,16 @@ class FitLoopView:
         return self._trainer.progress.total_batches - 1
 
     @property
+    def done(self) -> bool:
+        """Whether a limit is reached, or somebody has asked to stop, so that no further epoch begins."""
+        trainer, progress = self._trainer, self._trainer.progress
+        settings = trainer.settings
+        steps = settings.max_steps != -1 and progress.global_step >= settings.max_steps
+        epochs = settings.max_epochs != -1 and progress.epochs_trained >= settings.max_epochs
+        stop = trainer.should_stop and trainer.fit_loop.may_stop_early
+        return self.max_batches == 0 or steps or epochs or stop
+
+    @property
     def min_epochs(self) -> int | None:
         """Epochs before which no early stop is honoured."""
         return self._trainer.settings.min_epochs

@@ -192,6 +192,10 @@ class MetricStore:
 
     def _declare(self, name: str, value: Any, hook: str, loader: int | None, given: tuple[Any, ...]) -> Series:
         """The series for a call that was not seen before, in these words."""
+        if isinstance(value, torch.nn.ModuleDict):
+            raise ValueError(
+                f"self.log({name!r}, ...) takes one value, and a {type(value).__name__} has several: use self.log_dict()"
+            )
         rule = rule_of(hook, name)
         epoch = self._current(f"self.log({name!r}, ...) inside `{hook}`")
         options = resolve_options(name, hook, **dict(zip(OPTIONS, given, strict=True)))

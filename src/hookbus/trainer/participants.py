@@ -7,6 +7,7 @@ boundaries of stages, epochs and batches.
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterable
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -14,26 +15,18 @@ from hookbus.bus import Bus
 from hookbus.dialects import Implementation
 from hookbus.dialects import module as module_dialect
 from hookbus.dialects import native as native_dialect
-from hookbus.dialects.base import overridden
 from hookbus.dialects.callback import is_callback
 from hookbus.dialects.misspelt import warn_of_misspelt_methods
-from hookbus.dialects.signature import parameters_of
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer import roster
 from hookbus.trainer.compiled import from_compiled, is_compiled
 from hookbus.trainer.data import PassedLoaders
+from hookbus.trainer.module_checks import check_steps, warn_of_claims, warn_of_half_a_validation
 from hookbus.trainer.states import TrainerFn
 
 if TYPE_CHECKING:
     from hookbus.bus.hook import Hook
     from hookbus.trainer.trainer import Trainer
-
-_STEPS = {
-    TrainerFn.FITTING: "training_step",
-    TrainerFn.VALIDATING: "validation_step",
-    TrainerFn.TESTING: "test_step",
-    TrainerFn.PREDICTING: "predict_step",
-}
 
 
 class Participants:
@@ -42,17 +35,19 @@ class Participants:
     Args:
         trainer: whose bus, module, data module and callbacks.
 
-    Attributes:
-        known: the list of callbacks as it was at the last look, the same object.
-        known_length: its length then. Whether a list is another one, or has another length, is cheap to ask for each batch.
     """
 
     def __init__(self, trainer: Trainer) -> None:
         self._trainer = trainer
         self._seen: list[Any] = []
-        self.known: list[Any] = []
-        self.known_length = -1
         self._read: list[Any] = []
+        self._read_data: list[Any] = []
+        # As at the last look, what is cheap to look at before each batch.
+        self._known: list[Any] = []
+        self._length = -1
+        self._namespaces: list[dict[str, Any]] = []
+        self._size = 0
+        self._assigned: list[tuple[dict[str, Any], str, Any]] = []
 
     def attach(self, fn: TrainerFn, model: Any, datamodule: Any, loaders: dict[str, Any]) -> None:
         """Register module, data module and passed loaders for one entry point, in place of those of the last one.
@@ -72,22 +67,53 @@ class Participants:
             if bus.has_plugin(name):
                 bus.unregister(name=name)
         warn_of_misspelt_methods(model, tuple(vars(bus.hook)))
-        _check_steps(model, fn, bus)
+        check_steps(model, fn, bus)
         bus.register(model, "module", owner="module", source="model", implementations=self._hooks_of_module(False))
         self._read = self._methods_of_module(False)
         if datamodule is not None:
             bus.register(datamodule, "datamodule", owner="datamodule", source="datamodule")
+            self._read_data = _methods_of(datamodule, module_dialect.DATA_HOOKS)
         passed = PassedLoaders(loaders)
         made = passed.implementations()
         if made:
             bus.register(passed, "dataloaders", owner="datamodule", source="arguments", implementations=made)
+        if fn is TrainerFn.FITTING:
+            warn_of_half_a_validation(bus, model, self._trainer.settings.limit_val_batches)
+        if datamodule is not None:
+            warn_of_claims(model, datamodule)
 
     def read_module(self, *, several_loaders: bool = False) -> None:
         """Read the module's methods again, if one was assigned since, or steps are now to get ``dataloader_idx``."""
         methods = self._methods_of_module(several_loaders)
-        if len(methods) != len(self._read) or any(map(operator.is_not, methods, self._read)):
+        if _differ(methods, self._read) or self._read_datamodule():
             self._trainer.bus.refresh(self._trainer.lightning_module, self._hooks_of_module(several_loaders))
             self._read = methods
+
+    def _read_datamodule(self) -> bool:
+        """Read the data module's methods again, if one was assigned since; whether that was so."""
+        datamodule = self._trainer.datamodule
+        if datamodule is None:
+            return False
+        methods = _methods_of(datamodule, module_dialect.DATA_HOOKS)
+        if not _differ(methods, self._read_data):
+            return False
+        self._trainer.bus.refresh(datamodule)
+        self._read_data = methods
+        return True
+
+    def follow(self) -> None:
+        """:meth:`sync`, if anything has changed since that shows at a glance: the list, or a method assigned on an object.
+
+        Called before each batch. An attribute that is there for the first time shows, too; methods of classes do not.
+        """
+        callbacks = self._trainer.callbacks
+        if (
+            callbacks is not self._known
+            or len(callbacks) != self._length
+            or sum(map(len, self._namespaces)) != self._size
+            or (self._assigned and any(space.get(name) is not value for space, name, value in self._assigned))
+        ):
+            self.sync()
 
     def sync(self, *, just_attached: bool = False) -> bool:
         """Let the bus follow the list, and methods that were assigned since.
@@ -103,13 +129,26 @@ class Participants:
         if changed or just_attached:
             roster.number_twins(callbacks)
         trainer.bus.sync("callback", callbacks, source="callbacks=[…]")
-        self._seen, self.known, self.known_length = list(callbacks), callbacks, len(callbacks)
+        self._seen = list(callbacks)
         if trainer.lightning_module is not None and trainer.bus.has_plugin("module"):
             if not just_attached:
                 self.read_module(several_loaders=trainer._several_loaders)
             if changed or just_attached:
                 _lend_logging(callbacks, trainer.lightning_module)
+        self._glance()
         return changed
+
+    def _glance(self) -> None:
+        """Note what :meth:`follow` looks at."""
+        trainer, callbacks = self._trainer, self._trainer.callbacks
+        self._known, self._length = callbacks, len(callbacks)
+        objects = (*callbacks, trainer.lightning_module, trainer.datamodule)
+        self._namespaces = spaces = [vars(o) for o in objects if o is not None and hasattr(o, "__dict__")]
+        self._size = sum(map(len, spaces))
+        hooks = vars(trainer.bus.hook)
+        self._assigned = [
+            (s, name, s[name]) for s in spaces if not hooks.keys().isdisjoint(s) for name in hooks if name in s
+        ]
 
     def only_passed(self, hook: str) -> bool:
         """Whether a hook that asks for loaders is answered by those alone that were passed to the entry point."""
@@ -143,7 +182,7 @@ class Participants:
                 added = [c for c in trainer.callbacks if not any(c is b for b in before)]
                 before = list(trainer.callbacks)
                 for callback in added:
-                    callback.setup(trainer, module, fn.value)
+                    callback.setup(trainer, module, stage=fn.value)
 
         latecomers = Implementation("setup", set_up_latecomers, ())
         place: dict[str, Any] = {"owner": "default", "implementations": [latecomers], "announce": False}
@@ -153,9 +192,7 @@ class Participants:
 
     def _methods_of_module(self, several_loaders: bool) -> list[Any]:
         """What the module's implementations are made from; much faster to look at than to read."""
-        module = self._trainer.lightning_module
-        inherited = map(getattr, repeat(type(module)), vars(self._trainer.bus.hook), repeat(None))
-        return [several_loaders, *inherited, *(value for value in vars(module).values() if callable(value))]
+        return [several_loaders, *_methods_of(self._trainer.lightning_module, vars(self._trainer.bus.hook))]
 
     def _hooks_of_module(self, several_loaders: bool) -> list[Implementation]:
         trainer = self._trainer
@@ -165,6 +202,15 @@ class Participants:
         return made + module_dialect.implementations(
             module, bus.arguments, without=claimed, several_loaders=several_loaders
         )
+
+
+def _methods_of(obj: Any, hooks: Iterable[str]) -> list[Any]:
+    """What an object may answer hooks with: functions of its class, and whatever it has of its own that can be called."""
+    return [*map(getattr, repeat(type(obj)), hooks, repeat(None)), *filter(callable, vars(obj).values())]
+
+
+def _differ(now: list[Any], then: list[Any]) -> bool:
+    return len(now) != len(then) or any(map(operator.is_not, now, then))
 
 
 def module_of(model: Any, fn: TrainerFn) -> Any:
@@ -213,33 +259,3 @@ def _lend_logging(callbacks: list[Any], module: Any) -> None:
         for name in ("log", "log_dict"):
             if not hasattr(type(callback), name):
                 setattr(callback, name, getattr(module, name))
-
-
-def _check_steps(model: Any, fn: TrainerFn, bus: Bus) -> None:
-    """The module must have the step of the entry point, and for fit an optimiser, unless a plugin brings them.
-
-    Raises:
-        MisconfigurationException: there is none, or it wants the loader's iterator.
-    """
-    step, name = _STEPS[fn], type(model).__name__
-
-    def missing(hook: str) -> bool:
-        return overridden(model, hook) is None and not bus.order(hook)
-
-    if step != "predict_step" and missing(step):
-        raise MisconfigurationException(
-            f"Trainer.{fn.value}() calls {step}(), which {name} does not define; define it in the module "
-            f"(def {step}(self, batch, batch_idx)), or let a plugin implement it"
-        )
-    for hook in (step, "validation_step") if fn is TrainerFn.FITTING else (step,):
-        method = overridden(model, hook)
-        if method is not None and any(p.name == "dataloader_iter" for p in parameters_of(method) or ()):
-            raise MisconfigurationException(
-                f"{name}.{hook}() takes dataloader_iter, the iterator of the loader, which hookbus does not pass: each step "
-                f"gets one batch; define it as {hook}(self, batch, batch_idx)"
-            )
-    if fn is TrainerFn.FITTING and missing("configure_optimizers"):
-        raise MisconfigurationException(
-            f"Trainer.fit() needs an optimizer: {name} does not define configure_optimizers(); return one there, such as "
-            "torch.optim.AdamW(self.parameters())"
-        )

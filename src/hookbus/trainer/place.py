@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
@@ -58,6 +58,7 @@ class Place:
         self._frozen: dict[str, Any] | None = None
         self._before_validation: dict[str, Any] | None = None
         self._unfinished: dict[str, Any] | None = None
+        self._expected: list[tuple[Any, Any]] = []
 
     # -- saved ---------------------------------------------------------------------------------------------------------
 
@@ -193,12 +194,18 @@ class Place:
                 f"{trainer.num_training_batches}: the rest of this epoch is not the one that was interrupted",
                 stacklevel=2,
             )
-        for loader, state, warm in zip(self._loaders(), data["streams"], data["warm"], strict=False):
+        self._expected = list(zip(data["streams"], data["warm"], strict=False))
+        self.loaders_came(self._loaders())
+        rng.restore(saved["rng"])
+
+    def loaders_came(self, loaders: Sequence[Any]) -> None:
+        """Set the streams that loaders hold as they were; those of the validation may be asked for later than then."""
+        expected, self._expected = self._expected[: len(loaders)], self._expected[len(loaders) :]
+        for loader, (state, warm) in zip(loaders, expected, strict=False):
             set_streams(loader, state)
             for leaf, one in zip(leaves_of(loader), warm, strict=False):
                 if one:
                     warm_up(leaf)
-        rng.restore(saved["rng"])
 
     def finish_hook(self) -> None:
         """Do what the module still had to do in the hook in which the checkpoint was saved."""

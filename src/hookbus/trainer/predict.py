@@ -20,7 +20,7 @@ import torch
 
 from hookbus.engine.device import move_to
 from hookbus.errors import MisconfigurationException
-from hookbus.trainer.data import Loaders, batches, evaluation_loaders
+from hookbus.trainer.data import Loaders, batches, evaluation_loaders, set_epoch
 from hookbus.trainer.evaluate import _check_dataloader_idx, _without_gradients
 from hookbus.trainer.samples import SampleIndices, with_last_batch
 
@@ -100,6 +100,8 @@ class PredictionLoop:
     def _run(self, loaders: Loaders) -> None:
         trainer = self._trainer
         module, fire = trainer.lightning_module, trainer.bus.fire
+        trainer._several_loaders = several = len(loaders.loaders) > 1
+        trainer.bus.expect_loaders(several=several)
         trainer._participants.sync()
         modes = {submodule: submodule.training for submodule in module.modules()}
         fire.on_predict_model_eval(trainer, module)
@@ -110,14 +112,17 @@ class PredictionLoop:
         loaders = self.loaders or loaders  # somebody may have asked for them again, with other batches
         fire.on_predict_epoch_start(trainer, module)
         for index, loader in enumerate(loaders.loaders):
+            set_epoch(loader, trainer.progress.epoch)
             samples = SampleIndices(loader)
             trainer._dataloader_idx = index
             try:
                 self._run_batches(samples, loaders.num_batches[index], index)
             finally:
                 trainer._dataloader_idx = None
+        trainer._participants.follow()
         fire.on_predict_epoch_end(trainer, module)
         fire.on_predict_end(trainer, module)
+        trainer._several_loaders = False
         for submodule, training in modes.items():
             submodule.training = training
 
@@ -125,7 +130,9 @@ class PredictionLoop:
         """Predict on the batches of one loader."""
         trainer, fire, precision = self._trainer, self._trainer.bus.fire, self._trainer._precision
         module, predictions, host = trainer.lightning_module, self.predictions[dataloader_idx], torch.device("cpu")
+        participants = trainer._participants
         for batch_idx, (batch, _) in enumerate(batches(samples.loader, limit)):
+            participants.follow()
             self.current_batch_indices = samples.of_next_batch()
             batch = trainer._transfer(batch, dataloader_idx)
             fire.on_predict_batch_start(trainer, module, batch, batch_idx, dataloader_idx)

@@ -12,7 +12,7 @@ from typing import Any
 
 from hookbus.callbacks import Checkpoint, ModelCheckpoint, ModelSummary, Timer
 from hookbus.callbacks.model_summary import default_model_summary
-from hookbus.callbacks.progress import ProgressBar, default_progress_bar
+from hookbus.callbacks.progress import ProgressBar, RichProgressBar, default_progress_bar
 from hookbus.dialects.callback import is_callback
 from hookbus.errors import MisconfigurationException
 
@@ -74,9 +74,14 @@ def assembled(
         summary: ``enable_model_summary``.
         max_time: the Trainer's argument.
         barebones: whether everything optional is off.
+
+    Raises:
+        MisconfigurationException: the user passed two progress bars, or callbacks of a kind that is switched off.
     """
     own = given(callbacks)
-    listed = with_timer(without_surplus_bars([*own, *discovered], own), max_time)
+    bars = [c for c in own if isinstance(c, ProgressBar)]
+    listed = without_surplus_bars([*own, *discovered], bars) if len(bars) < 2 else [*own, *discovered]
+    listed = with_timer(listed, max_time)
     listed = with_progress_bar(listed, bar, own, barebones=barebones)
     listed = with_model_summary(listed, summary, barebones=barebones)
     return ordered(with_checkpoint(listed, checkpointing, barebones=barebones))
@@ -126,7 +131,7 @@ def with_model_summary(callbacks: list[Any], enabled: bool | None, *, barebones:
     """With a model summary, unless there is one, or none is wanted; one that was passed stays in any case."""
     if enabled is False or (barebones and enabled is None) or any(isinstance(c, ModelSummary) for c in callbacks):
         return callbacks
-    return [*callbacks, default_model_summary()]
+    return [*callbacks, default_model_summary(drawn=any(isinstance(c, RichProgressBar) for c in callbacks))]
 
 
 def with_checkpoint(callbacks: list[Any], enabled: bool | None, *, barebones: bool) -> list[Any]:

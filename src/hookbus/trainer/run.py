@@ -79,6 +79,8 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
     fitting = fn is TrainerFn.FITTING
     trainer._participants.attach_model_callbacks()
     fire.prepare_data(trainer)
+    for logger in trainer.loggers:
+        getattr(logger, "experiment", None)  # made now, so that names, versions and folders are there in setup
     trainer._participants.set_up(fn)
     trainer._shortcuts.begin()
     with trainer._precision.init_context():
@@ -97,6 +99,7 @@ def _run(trainer: Trainer, body: Callable[[], Any], ckpt_path: str | None, weigh
     if fitting:
         fire.on_fit_start(trainer, module)
     _announce_to_loggers(trainer)
+    module.zero_grad()
     if fitting:
         _sanity_check(trainer)
     result = body()
@@ -132,6 +135,8 @@ def _sanity_check(trainer: Trainer) -> None:
     """A few validation batches before training, so that a mistake there does not cost an epoch."""
     if not trainer.enable_validation or trainer.settings.num_sanity_val_steps == 0 or trainer.progress.mid_epoch:
         return
+    if trainer.ckpt_path is not None and trainer.max_steps != -1:
+        return  # a run that counts in steps goes on where it was, as in Lightning
     if trainer.settings.limit_val_batches == 0 or not trainer.bus.implemented("validation_step"):
         return
     fire, module = trainer.bus.fire, trainer.lightning_module
@@ -152,6 +157,7 @@ def _interrupted(trainer: Trainer, error: BaseException) -> None:
     if source is not None and source[1] not in ("module", "datamodule"):
         add_note(error, f"raised by plugin {source[1]!r} in hook {source[0]!r}")
     module = trainer.lightning_module
+    _noting(error, "the reading of methods that were assigned", trainer._participants.follow)
     _noting(error, "on_exception", lambda: trainer.bus.fire.on_exception(trainer, module, error))
     _noting(error, "the writing of a checkpoint", trainer._writer.wait)
     _noting(error, "finalize", lambda: trainer.bus.fire.finalize(trainer, "failed"))

@@ -31,7 +31,7 @@ class SampleIndices:
         if known and getattr(loader, "in_order", True):
             batched = loader.batch_sampler is not None
             self._heard = _Listener(loader.batch_sampler if batched else loader.sampler)
-            self.loader = _twin(loader, **{"batch_sampler" if batched else "sampler": self._heard})
+            self.loader = twin(loader, **{"batch_sampler" if batched else "sampler": self._heard})
 
     def of_next_batch(self) -> list[Any]:
         """The indices of the batch that was delivered, to be asked once for each; empty where they are not known."""
@@ -65,13 +65,15 @@ class _Listener:
 
 def with_last_batch(loader: Any) -> Any:
     """``loader``, or a twin of it that does not drop the last, smaller batch: every sample is to be predicted."""
-    if not isinstance(loader, DataLoader) or type(loader.batch_sampler) is not BatchSampler or not loader.drop_last:
+    if not isinstance(loader, DataLoader) or type(loader.batch_sampler) is not BatchSampler:
+        return loader
+    if not loader.batch_sampler.drop_last:
         return loader
     sampler = BatchSampler(loader.batch_sampler.sampler, loader.batch_sampler.batch_size, drop_last=False)
-    return _twin(loader, batch_sampler=sampler, drop_last=False)
+    return twin(loader, batch_sampler=sampler, drop_last=False)
 
 
-def _twin(loader: DataLoader[Any], **changed: Any) -> DataLoader[Any]:
+def twin(loader: DataLoader[Any], **changed: Any) -> DataLoader[Any]:
     """A copy of a loader, of any subclass, with other parts; its workers are its own."""
     twin = copy.copy(loader)
     vars(twin).update(changed, _iterator=None)  # past __setattr__, which forbids changing a loader that is in use

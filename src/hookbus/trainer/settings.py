@@ -27,7 +27,7 @@ class Settings:
         min_steps: steps before which no early stop is honoured.
         max_time: wall-time limit of a fit.
         limit_train_batches: number (int) or share (float) of training batches of an epoch; likewise the three below.
-        val_check_interval: training batches (int) or share of an epoch (float) between validations.
+        val_check_interval: training batches (int), share of an epoch (float) or wall time between validations.
         check_val_every_n_epoch: epochs between validations; None counts ``val_check_interval`` across epochs.
         num_sanity_val_steps: validation batches before training; -1 for all.
         log_every_n_steps: steps between two calls of the loggers.
@@ -35,6 +35,7 @@ class Settings:
         reload_every: ``reload_dataloaders_every_n_epochs``.
         fast_dev_run: number of batches of a trial run, 0 for a real one.
         resume_data: how a run that resumes inside an epoch gets to its place in the training data.
+        epochs_unsaid: whether ``max_epochs`` is the default because nobody said how long to train.
     """
 
     max_epochs: int
@@ -47,7 +48,7 @@ class Settings:
     limit_test_batches: int | float
     limit_predict_batches: int | float
     overfit_batches: int | float
-    val_check_interval: int | float
+    val_check_interval: int | float | timedelta
     check_val_every_n_epoch: int | None
     num_sanity_val_steps: int | float
     log_every_n_steps: int
@@ -64,6 +65,7 @@ class Settings:
     barebones: bool
     default_root_dir: str
     resume_data: Policy = "skip"
+    epochs_unsaid: bool = False
 
 
 #: The arguments of the trainer from which :class:`Settings` is made, by their names there.
@@ -103,7 +105,7 @@ def check(arguments: dict[str, Any]) -> Settings:
             "log_every_n_steps": 1,
         }
     overfit = _share("overfit_batches", a["overfit_batches"], 0.0)
-    if overfit and not fast:
+    if overfit:
         a |= {"limit_train_batches": overfit, "limit_val_batches": overfit}
     every = a["check_val_every_n_epoch"]
     if every is not None and (not isinstance(every, int) or every < 1):
@@ -114,20 +116,22 @@ def check(arguments: dict[str, Any]) -> Settings:
     interval = 1.0 if a["val_check_interval"] is None else a["val_check_interval"]
     if every is None and isinstance(a["val_check_interval"], float):
         raise MisconfigurationException(
-            f"with check_val_every_n_epoch=None, val_check_interval must be a number of batches (int), got {interval!r}: "
-            "a share of an epoch has no meaning across epochs"
+            "with check_val_every_n_epoch=None, val_check_interval must be a number of batches (int) or a time, got "
+            f"{interval!r}: a share of an epoch has no meaning across epochs"
         )
-    if not isinstance(interval, bool) and isinstance(interval, int):
-        if interval < 1:
-            raise MisconfigurationException(f"val_check_interval must be >= 1 batch, got {interval}")
+    if isinstance(interval, (str, dict, timedelta)):
+        interval = _duration("val_check_interval", interval)
     else:
         interval = _share("val_check_interval", interval, 1.0)
+        if isinstance(interval, int) and interval < 1:
+            raise MisconfigurationException(f"val_check_interval must be >= 1 batch, got {interval}")
+    log_every = 0 if a["barebones"] else DEFAULT_LOG_EVERY
     return Settings(
         max_epochs=max_epochs,
         min_epochs=_at_least("min_epochs", a["min_epochs"], 0, None if a["min_steps"] is None else 1),
         max_steps=max_steps,
         min_steps=_at_least("min_steps", a["min_steps"], 0),
-        max_time=_duration(a["max_time"]),
+        max_time=None if a["max_time"] is None else _duration("max_time", a["max_time"]),
         limit_train_batches=_share("limit_train_batches", a["limit_train_batches"], 1.0),
         limit_val_batches=_share("limit_val_batches", a["limit_val_batches"], 1.0),
         limit_test_batches=_share("limit_test_batches", a["limit_test_batches"], 1.0),
@@ -136,7 +140,7 @@ def check(arguments: dict[str, Any]) -> Settings:
         val_check_interval=interval,
         check_val_every_n_epoch=every,
         num_sanity_val_steps=_sanity_steps(a["num_sanity_val_steps"], a["barebones"]),
-        log_every_n_steps=_at_least("log_every_n_steps", a["log_every_n_steps"], 0, DEFAULT_LOG_EVERY) or 0,
+        log_every_n_steps=_at_least("log_every_n_steps", a["log_every_n_steps"], 0, log_every) or 0,
         accumulate_grad_batches=_accumulate(a["accumulate_grad_batches"]),
         gradient_clip_val=_clip_value(a["gradient_clip_val"]),
         gradient_clip_algorithm=_clip_algorithm(a["gradient_clip_algorithm"]),
@@ -150,6 +154,7 @@ def check(arguments: dict[str, Any]) -> Settings:
         barebones=bool(a["barebones"]),
         default_root_dir=os.fspath(a["default_root_dir"] or os.getcwd()),
         resume_data=_policy(a.get("resume_data", "skip")),
+        epochs_unsaid=a["max_epochs"] is None and max_epochs == DEFAULT_MAX_EPOCHS,
     )
 
 
@@ -177,6 +182,8 @@ def _share(name: str, value: int | float | None, default: float) -> int | float:
     """A number of batches (int >= 0) or a share of them (float from 0 to 1)."""
     if value is None:
         return default
+    if isinstance(value, float) and value > 1.0 and value.is_integer():
+        value = int(value)
     whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
     part = isinstance(value, float) and 0.0 <= value <= 1.0
     if not (whole or part):
@@ -234,16 +241,16 @@ def _reload(value: int) -> int:
     return value
 
 
-def _duration(value: str | timedelta | dict[str, int] | None) -> timedelta | None:
-    """A time limit: a timedelta, its keyword arguments, or ``DD:HH:MM:SS``."""
-    if value is None or isinstance(value, timedelta):
+def _duration(name: str, value: str | timedelta | dict[str, int]) -> timedelta:
+    """A span of time: a timedelta, its keyword arguments, or ``DD:HH:MM:SS``."""
+    if isinstance(value, timedelta):
         return value
     if isinstance(value, dict):
         return timedelta(**value)
     parts = str(value).strip().split(":")
     if len(parts) != 4 or not all(part.isdigit() for part in parts):
         raise MisconfigurationException(
-            f"max_time must be a timedelta, a dict of its arguments or 'DD:HH:MM:SS', got {value!r}"
+            f"{name} must be a timedelta, a dict of its arguments or 'DD:HH:MM:SS', got {value!r}"
         )
     days, hours, minutes, seconds = map(int, parts)
     return timedelta(days=days, hours=hours, minutes=minutes, seconds=seconds)

@@ -26,6 +26,8 @@ _DEFAULTS = (
     "optimizer_zero_grad",
     "configure_gradient_clipping",
 )
+#: As they are defined; somebody may put others in their places later.
+_OWN = {name: getattr(LightningModule, name) for name in (*_DEFAULTS, "clip_gradients")}
 _SILENT = ("on_before_batch_transfer", "on_after_batch_transfer", "on_train_batch_end")
 
 
@@ -99,9 +101,9 @@ class Shortcuts:
 
 def _is_default(function: Callable[..., Any] | None, name: str) -> bool:
     """Whether ``function`` is hookbus's own method of a module, and what it calls in turn is not overridden either."""
-    if getattr(function, "__func__", None) is not getattr(LightningModule, name):
+    if getattr(function, "__func__", None) is not _OWN[name]:
         return False
     if name != "configure_gradient_clipping":
         return True
     clips = getattr(function, "__self__").clip_gradients  # noqa: B009 - mypy knows no __self__ of a callable
-    return getattr(clips, "__func__", None) is LightningModule.clip_gradients
+    return getattr(clips, "__func__", None) is _OWN["clip_gradients"]

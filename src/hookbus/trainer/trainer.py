@@ -27,6 +27,7 @@ from hookbus.trainer import roster, schedules
 from hookbus.trainer.assembly import configure_torch, make_loggers, one_device, refuse_unknown, refuse_unsupported
 from hookbus.trainer.choice import best_of_last_fit, chosen
 from hookbus.trainer.control import Control
+from hookbus.trainer.environment import defaults_from_environment
 from hookbus.trainer.evaluate import EvaluationLoop
 from hookbus.trainer.fit import FitLoop
 from hookbus.trainer.metrics import MetricStore
@@ -47,7 +48,8 @@ from hookbus.trainer.view import TrainerView
 class Trainer(TrainerView):
     """Trains, validates, tests and predicts with a module, firing every lifecycle point on a bus.
 
-    The arguments are those of Lightning 2.6, with the same meaning; new are:
+    The arguments are those of Lightning 2.6, with the same meaning, and likewise ``PL_TRAINER_MAX_EPOCHS=3`` in the
+    environment stands for one that is not given; new are:
 
     Args:
         plugins: plugin objects with ``@hookimpl`` functions, and strings as the command line's ``-p`` takes them:
@@ -71,6 +73,7 @@ class Trainer(TrainerView):
         MisconfigurationException: an argument is out of range, or two of them exclude each other.
     """
 
+    @defaults_from_environment
     def __init__(
         self,
         *,
@@ -92,7 +95,7 @@ class Trainer(TrainerView):
         limit_test_batches: int | float | None = None,
         limit_predict_batches: int | float | None = None,
         overfit_batches: int | float = 0.0,
-        val_check_interval: int | float | None = None,
+        val_check_interval: int | float | str | timedelta | dict[str, int] | None = None,
         check_val_every_n_epoch: int | None = 1,
         num_sanity_val_steps: int | None = None,
         log_every_n_steps: int | None = None,
@@ -121,6 +124,7 @@ class Trainer(TrainerView):
         arguments = tuple(config)
         wanted = [plugins] if isinstance(plugins, str) else list(plugins or ())
         self.bus = Bus.load(wanted, strict=strict)
+        self.bus.expect_loaders(several=False)
         self.taps = Taps(self.bus)
         self.bus.fire.modify_config(self, config)
         refuse_unknown(config, arguments)
@@ -452,6 +456,7 @@ class Trainer(TrainerView):
         if self.lightning_module is not None and self.lightning_module is not module and fn is TrainerFn.FITTING:
             self.progress = Progress()
         self.state.fn = fn
+        self._several_loaders = False
         self.lightning_module, self.datamodule = module, datamodule
         self.strategy.lightning_module = module
         module.trainer = self

@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 from hookbus.bus import Bus
@@ -165,8 +166,8 @@ class TrainerView:
         return self.settings.overfit_batches
 
     @property
-    def val_check_interval(self) -> int | float:
-        """Training batches (int) or share of an epoch (float) between validations."""
+    def val_check_interval(self) -> int | float | timedelta:
+        """Training batches (int), share of an epoch (float) or wall time between validations."""
         return self.settings.val_check_interval
 
     @property
@@ -218,8 +219,9 @@ class TrainerView:
 
     @property
     def fast_dev_run(self) -> bool | int:
-        """The number of batches of a trial run; False for a real one."""
-        return self.settings.fast_dev_run or False
+        """The number of batches of a trial run, True for a single one; False for a real run."""
+        batches = self.settings.fast_dev_run
+        return batches if batches > 1 else bool(batches)
 
     @property
     def barebones(self) -> bool:
@@ -267,9 +269,9 @@ class TrainerView:
 
     @property
     def val_check_batch(self) -> int | float | None:
-        """Training batches between two validations; None before the training loader was asked for."""
+        """Training batches between two validations; None before the loader was asked for, and where time decides."""
         every: int | float | None = self.fit_loop.val_every if self.fit_loop.loaders is not None else None
-        return every
+        return None if isinstance(self.settings.val_check_interval, timedelta) else every
 
     @property
     def num_val_batches(self) -> list[int | float]:

@@ -121,6 +121,7 @@ def test_counts_from_where_a_resumed_epoch_goes_on(tmp_path: Path) -> None:
 
 def test_the_speed_is_that_of_the_loop_however_late_the_bar_is_drawn(capsys: pytest.CaptureFixture[str]) -> None:
     bar = TQDMProgressBar()
+    bar._shown = True
     for kind in ("train", "validate"):
         bar._draw(Meter(kind, kind, 1000, started=0.0, done=50, now=100.0), {}, final=False)
     rates = [bar.train_progress_bar.format_dict["elapsed"], bar.val_progress_bar.format_dict["elapsed"]]
@@ -147,6 +148,33 @@ def test_goes_to_another_process_without_its_bars(tmp_path: Path) -> None:
     for name in ("_trainer", "log", "log_dict"):  # what belongs to the trainer goes there on its own
         vars(bar).pop(name, None)
     assert pickle.loads(pickle.dumps(bar)).process_position == 1
+
+
+@pytest.mark.parametrize("refresh_rate", [0, 1])
+def test_a_subclass_finds_the_bars_as_soon_as_their_loops_begin(refresh_rate: int, tmp_path: Path) -> None:
+    found: list[Any] = []
+
+    class Mine(TQDMProgressBar):
+        def on_train_start(self, *args: Any) -> None:
+            super().on_train_start(*args)
+            self.train_progress_bar.colour = "green"
+
+        def on_train_epoch_start(self, *args: Any) -> None:
+            super().on_train_epoch_start(*args)
+            self.train_progress_bar.set_description("mine")
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            super().on_train_batch_end(*args)
+            self.refresh()
+            bar = self.train_progress_bar
+            found.append((getattr(bar, "desc", "mine: "), bar.colour))  # one that shows nothing has no description
+
+        def on_validation_batch_end(self, *args: Any) -> None:
+            super().on_validation_batch_end(*args)
+            found.append(self.val_progress_bar.total)
+
+    fit(tmp_path, Mine(refresh_rate), max_epochs=1, limit_train_batches=2, limit_val_batches=1, num_sanity_val_steps=0)
+    assert found == [("mine: ", "green"), ("mine: ", "green"), *([None, None] if refresh_rate == 0 else [1, 1])]
 
 
 def test_a_bar_is_there_only_while_its_loop_runs() -> None:

@@ -17,6 +17,9 @@ from hookbus.callbacks.progress.timed import TimedProgressBar
 from hookbus.errors import MisconfigurationException, MissingExtraError
 from hookbus.hookspecs.types import LightningModule, Trainer
 
+#: Kinds of bars by the stage of the trainer in which they are shown.
+_KINDS = {"sanity_check": "sanity", "train": "train", "validate": "validate", "test": "test", "predict": "predict"}
+
 
 class TQDMProgressBar(TimedProgressBar):
     """A bar for the epoch, and one for an evaluation while that runs; in a log file, a line now and then.
@@ -61,7 +64,7 @@ class TQDMProgressBar(TimedProgressBar):
         self._leave = leave
         self._bars: dict[str, Any] = {}  # by kind of loop; closed ones until the next of their kind
         self._open_kinds: set[str] = set()
-        self._epoch: str | None = None
+        self._followed: dict[str, Meter] = {}  # whose state a bar shows
         self._lines = LinePrinter()
         if refresh_rate == 0:
             self.disable()
@@ -95,7 +98,10 @@ class TQDMProgressBar(TimedProgressBar):
     @property
     def val_progress_bar(self) -> Any:
         """The bar of the validation or sanity check."""
-        return self._bar("sanity" if "validate" not in self._bars else "validate")
+        sanity = self._trainer is not None and self._trainer.sanity_checking
+        return self._bar(
+            "sanity" if sanity or ("sanity" in self._bars and "validate" not in self._bars) else "validate"
+        )
 
     @property
     def test_progress_bar(self) -> Any:
@@ -108,9 +114,35 @@ class TQDMProgressBar(TimedProgressBar):
         return self._bar("predict")
 
     def _bar(self, kind: str) -> Any:
+        running = self._train if kind == "train" else self._eval
+        if running is not None and running.kind == kind:
+            return self._bar_of(running)
+        if kind not in self._bars and self._trainer is not None and kind == _KINDS.get(self._trainer.state.stage):
+            self._make_bar(kind)  # before its first batch, or disabled
         if kind not in self._bars:
-            raise TypeError(f"{type(self).__name__} has no {kind} bar now: it is made when its loop is first shown")
+            raise TypeError(f"{type(self).__name__} has no {kind} bar now: it is made when its loop begins")
         return self._bars[kind]
+
+    def _make_bar(self, kind: str) -> Any:
+        name = {"validate": "validation"}.get(kind, kind)
+        bar = self._bars[kind] = getattr(self, f"init_{name}_tqdm")()
+        self._open_kinds.add(kind)
+        return bar
+
+    def _bar_of(self, meter: Meter) -> Any:
+        """The bar of a loop that runs; it begins with the loop, or with its epoch."""
+        kind = meter.kind
+        bar = self._bars[kind] if kind in self._open_kinds else self._make_bar(kind)
+        if self._followed.get(kind) is not meter:
+            self._followed[kind] = meter
+            total = meter.total if math.isfinite(meter.total) else None
+            if kind == "train":
+                bar.reset(total)
+            # Batches done before a resumed epoch began do not count for the speed.
+            _begun(bar, meter).initial = meter.first
+            bar.total = total
+            bar.set_description(meter.description.rstrip(), refresh=False)  # once: who sets another keeps it
+        return bar
 
     def init_sanity_tqdm(self) -> Any:
         """Make the bar of the sanity check."""
@@ -141,26 +173,15 @@ class TQDMProgressBar(TimedProgressBar):
             dynamic_ncols=True,
             file=sys.stdout if self._live else io.StringIO(),
             bar_format=self.BAR_FORMAT,
+            disable=not self._shown,
             **options,
         )
 
     # --- drawing ------------------------------------------------------------------------------------------------------
 
     def _draw(self, meter: Meter, metrics: dict[str, Any], *, final: bool) -> None:
-        if meter.kind not in self._open_kinds:
-            name = {"validate": "validation"}.get(meter.kind, meter.kind)
-            self._bars[meter.kind] = _begun(getattr(self, f"init_{name}_tqdm")(), meter)
-            self._open_kinds.add(meter.kind)
-        bar = self._bars[meter.kind]
-        total = meter.total if math.isfinite(meter.total) else None
-        if meter.kind == "train" and self._epoch != meter.description:
-            self._epoch = meter.description
-            bar.reset(total)
-            _begun(
-                bar, meter
-            ).initial = meter.first  # batches done before a resumed epoch began do not count for the speed
-        bar.total, bar.n = total, meter.done
-        bar.set_description(meter.description.rstrip(), refresh=False)
+        bar = self._bar_of(meter)
+        bar.n = meter.done
         if metrics and meter.kind == "train":
             texts = {name: metric_text(value) for name, value in metrics.items()}
             bar.set_postfix(texts, refresh=False)
@@ -178,7 +199,7 @@ class TQDMProgressBar(TimedProgressBar):
     def _stop_display(self) -> None:
         for kind in list(self._open_kinds):
             self._close(kind)
-        self._epoch = None
+        self._followed.clear()
         self._lines.forget()
 
     def _close(self, kind: str) -> None:
@@ -202,7 +223,7 @@ class TQDMProgressBar(TimedProgressBar):
 
     def __getstate__(self) -> dict[str, Any]:
         # Bars hold locks and files, which cannot go to another process.
-        return {**self.__dict__, "_bars": {}, "_open_kinds": set(), "_shown": False}
+        return {**self.__dict__, "_bars": {}, "_open_kinds": set(), "_followed": {}, "_shown": False}
 
 
 def _begun(bar: Any, meter: Meter) -> Any:
