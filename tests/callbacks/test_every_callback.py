@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import io
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -344,3 +345,11 @@ def test_an_exception_is_the_callers_and_leaves_everything_usable(name: str, tmp
         tmp_path, MAKERS[name](tmp_path / "fresh"), module=module
     )  # and so does a new one, with the same module
     assert fresh.state.finished
+
+
+@pytest.mark.parametrize("name", ["EarlyStopping", "ModelCheckpoint", "OnExceptionCheckpoint", "Timer"])
+def test_a_copy_through_pickle_has_the_same_attributes(name: str, tmp_path: Path) -> None:
+    callback = MAKERS[name](tmp_path)
+    copied = vars(pickle.loads(pickle.dumps(callback)))
+    assert copied.keys() == vars(callback).keys()
+    assert [key for key, value in vars(callback).items() if copied[key] != value] == []

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import warnings
+from dataclasses import dataclass, field
 from typing import Any
 
 from hookbus.errors import MisconfigurationException
@@ -57,11 +58,11 @@ def remove(path: str) -> None:
         warnings.warn(f"the checkpoint {path!r} could not be removed: {error}", RuntimeWarning, stacklevel=3)
 
 
+@dataclass
 class OwnFiles:
     """The files that a run wrote, and may therefore remove."""
 
-    def __init__(self) -> None:
-        self._paths: set[str] = set()
+    _paths: set[str] = field(default_factory=set)
 
     def add(self, *paths: str) -> None:
         """Note files that were written; empty paths do not count."""

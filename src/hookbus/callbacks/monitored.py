@@ -37,6 +37,14 @@ class MonitoredValue:
         self._seen: Any = None
         self._before_epoch = self._used = 0
 
+    def __eq__(self, other: object) -> bool:
+        """Whether another one has seen the same, so that a copy of a callback equals it."""
+        if not isinstance(other, MonitoredValue):
+            return NotImplemented
+        return all(vars(self)[name] == vars(other)[name] for name in vars(self) if name != "_seen")
+
+    __hash__ = None  # type: ignore[assignment]  # it changes
+
     def look(self, trainer: Any, name: str | None) -> Any | None:
         """The present value of ``name``, None if there is none; notes whether it is a new one."""
         value = None if name is None else trainer.callback_metrics.get(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -47,12 +48,13 @@ def check_rhythm(
     return steps, epochs, train_time_interval
 
 
+@dataclass
 class Pace:
     """The steps and the time that went by since the last batch, or the last save."""
 
-    def __init__(self) -> None:
-        self._step = self._step_before = 0
-        self._clock: float | None = None
+    _step: int = 0
+    _step_before: int = 0
+    _clock: float | None = None
 
     def start(self, trainer: Any) -> None:
         """Training begins: steps and time count from here."""

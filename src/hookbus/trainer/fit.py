@@ -267,7 +267,7 @@ class FitLoop(FitLoopView):
 
     def _say_how_long(self) -> None:
         settings = self._trainer.settings
-        if settings.epochs_unsaid:
+        if settings.epochs_unsaid and settings.max_epochs != -1:
             settings.epochs_unsaid = False
             warnings.warn(
                 f"nobody said how long to train: this fit takes {settings.max_epochs} epochs, unless something stops it "
