@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookbus import LightningModule
+from hookbus import LightningModule, hookimpl
 from hookbus.dialects.callback import HookNameWarning
 from hookbus.dialects.misspelt import distance, slipped, warn_of_misspelt_methods
 from hookbus.dialects.module import MODULE_HOOKS
@@ -74,3 +74,25 @@ def test_distances():
 def test_a_distance_is_symmetric_and_zero_only_for_equals(first, second):
     assert distance(first, second) == distance(second, first)
     assert (distance(first, second) == 0) == (first == second)
+
+
+def test_an_override_without_the_mark_of_what_it_overrides_is_warned_of():
+    class Marked(LightningModule):
+        @hookimpl(modules="net")
+        def on_module_forward(self, event):
+            pass
+
+    class Unmarked(Marked):
+        def on_module_forward(self, event):
+            pass
+
+    class MarkedAgain(Marked):
+        @hookimpl(modules="net")
+        def on_module_forward(self, event):
+            pass
+
+    with pytest.warns(HookNameWarning, match=r"Unmarked\.on_module_forward overrides a method that is marked.*hookimpl"):
+        warn_of_misspelt_methods(Unmarked(), ["on_module_forward"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_misspelt_methods(MarkedAgain(), ["on_module_forward"])

@@ -212,3 +212,125 @@ def test_several_values_are_no_single_one(tmp_path):
 
     with pytest.raises(ValueError, match=r"takes one value, and a ModuleDict has several: use self.log_dict\(\)"):
         trainer(tmp_path).fit(Logs(), numbers(1))
+
+
+class Stepping(Module):
+    """Notes what its steps are called with."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def training_step(self, batch, batch_idx):
+        self.seen.append("old")
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        self.seen.append("old")
+
+    test_step = validation_step
+
+    def predict_step(self, batch, batch_idx):
+        self.seen.append("old")
+        return batch
+
+
+class Assigning(hookbus.Callback):
+    """After a batch it puts methods on objects."""
+
+    def __init__(self, when, assign):
+        self.when, self.assign = when, assign
+
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        if batch_idx == self.when:
+            self.assign(trainer, pl_module)
+
+    on_validation_batch_end = on_test_batch_end = on_predict_batch_end = on_train_batch_end
+
+
+class Heard(hookbus.Callback):
+    """Notes the batches that it hears of, through whatever method it has."""
+
+    def __init__(self):
+        self.batches = []
+
+    def hear(self, *args):
+        self.batches.append(args[-1])
+
+
+STEPS = {"fit": "training_step", "validate": "validation_step", "test": "test_step", "predict": "predict_step"}
+WORDS = {"fit": "train", "validate": "validation", "test": "test", "predict": "predict"}
+
+
+def run(fn, module, data, tmp_path, *callbacks, **options):
+    made = trainer(tmp_path, callbacks=list(callbacks), **options)
+    getattr(made, fn)(
+        module, **(data if isinstance(data, dict) else {"dataloaders" if fn != "fit" else "train_dataloaders": data})
+    )
+    return made
+
+
+@pytest.mark.parametrize("fn", STEPS)
+def test_a_step_that_is_assigned_in_the_middle_is_the_one_of_the_next_batch(fn, tmp_path):
+    module = Stepping()
+
+    def new(batch, batch_idx):
+        module.seen.append("new")
+        return (module.weight * batch).mean()
+
+    def newer(batch, batch_idx):
+        module.seen.append("newer")
+        return (module.weight * batch).mean()
+
+    first = Assigning(0, lambda trainer, pl_module: setattr(pl_module, STEPS[fn], new))
+    second = Assigning(1, lambda trainer, pl_module: setattr(pl_module, STEPS[fn], newer))
+    third = Assigning(2, lambda trainer, pl_module: delattr(pl_module, STEPS[fn]))
+    run(fn, module, numbers(1.0, 2.0, 3.0, 4.0, 5.0), tmp_path, first, second, third)
+    assert module.seen == ["old", "new", "newer", "old", "old"]
+
+
+@pytest.mark.parametrize("fn", STEPS)
+def test_callbacks_and_their_methods_take_part_from_the_next_batch_on(fn, tmp_path):
+    assigned, appended = Heard(), Heard()
+    hook = f"on_{WORDS[fn]}_batch_end"
+    setattr(appended, hook, appended.hear)
+
+    def assign(trainer, pl_module):
+        setattr(assigned, hook, assigned.hear)
+        trainer.callbacks.append(appended)
+
+    run(fn, Stepping(), numbers(*map(float, range(5))), tmp_path, Assigning(1, assign), assigned)
+    assert len(assigned.batches) == len(appended.batches) == 3
+
+
+def test_late_in_a_long_epoch_it_takes_some_batches_until_a_callbacks_method_is_seen(tmp_path):
+    late = Heard()
+    assign = Assigning(20, lambda trainer, pl_module: setattr(late, "on_train_batch_end", late.hear))
+    run("fit", Stepping(), numbers(*map(float, range(40))), tmp_path, assign, late)
+    assert late.batches == list(range(32, 40))
+
+
+def test_methods_of_a_data_module_that_are_assigned_count_from_the_next_epoch_on(tmp_path):
+    seen = []
+
+    class Data(hookbus.LightningDataModule):
+        def train_dataloader(self):
+            seen.append("old")
+            return numbers(1.0)
+
+    data = Data()
+
+    class Assign(hookbus.Callback):
+        def on_train_epoch_end(self, trainer, pl_module):
+            if trainer.current_epoch == 0:
+                data.train_dataloader = lambda: seen.append("new") or numbers(2.0)
+                data.on_after_batch_transfer = lambda batch, dataloader_idx: seen.append("transfer") or batch
+
+    run("fit", Stepping(), {"datamodule": data}, tmp_path, Assign(), max_epochs=2, reload_dataloaders_every_n_epochs=1)
+    assert seen == ["old", "new", "transfer"]
+
+
+def test_what_is_no_callback_is_refused_when_it_is_found_in_the_list(tmp_path):
+    append = Assigning(0, lambda trainer, pl_module: trainer.callbacks.append(5))
+    with pytest.raises(TypeError, match=r"callbacks must be hookbus.Callback objects, got int: 5"):
+        run("fit", Stepping(), numbers(1.0, 2.0), tmp_path, append)

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
-from hookbus.dialects.base import is_marked, overridden
+from hookbus.dialects.base import is_marked, options_in, overridden, own_namespaces
 from hookbus.dialects.callback import HookNameWarning
 from hookbus.dialects.module import MODULE_HOOKS
 
@@ -17,7 +17,7 @@ _STEPS: Final = tuple(hook for hook in MODULE_HOOKS if hook.endswith("_step") an
 
 
 def warn_of_misspelt_methods(module: object, known: Collection[str] = ()) -> None:
-    """Warn of methods whose names are one or two letters off a hook that the module does not implement.
+    """Warn of methods that look like implementations, and are none: for a slip of the pen, or a mark that was left out.
 
     A module has methods of its own, so nothing else is said of: of ``on_…`` methods only those near a hook, of others only
     those near a step that take an argument.
@@ -27,20 +27,40 @@ def warn_of_misspelt_methods(module: object, known: Collection[str] = ()) -> Non
         known: names of hooks that others than modules have.
     """
     for name, function in _own_methods(type(module)):
-        if name in MODULE_HOOKS or name in known or is_marked(module, name):
+        if name in MODULE_HOOKS or is_marked(module, name):
+            continue
+        if name in known:
+            if options_in(own_namespaces(module), name):
+                _warn(
+                    module,
+                    name,
+                    function,
+                    "overrides a method that is marked, and has no mark itself: it will not be called; mark it with "
+                    "@hookbus.hookimpl, with the options that it is to have",
+                )
             continue
         candidates = _POINTS if name.startswith("on_") else _STEPS if _takes_something(function) else ()
         guess = next((hook for hook in candidates if slipped(name, hook) and overridden(module, hook) is None), None)
         if guess is not None:
-            code = function.__code__
-            warnings.warn_explicit(
-                f"{type(module).__name__}.{name} is not a hook and will not be called by the Trainer; did you mean {guess!r}?",
-                HookNameWarning,
-                code.co_filename,
-                code.co_firstlineno,
-                function.__module__,
-                function.__globals__.setdefault("__warningregistry__", {}),
+            _warn(
+                module,
+                name,
+                function,
+                f"is not a hook and will not be called by the Trainer; did you mean {guess!r}?",
             )
+
+
+def _warn(module: object, name: str, function: Any, problem: str) -> None:
+    """Warn at the place of the method."""
+    code = function.__code__
+    warnings.warn_explicit(
+        f"{type(module).__name__}.{name} {problem}",
+        HookNameWarning,
+        code.co_filename,
+        code.co_firstlineno,
+        function.__module__,
+        function.__globals__.setdefault("__warningregistry__", {}),
+    )
 
 
 def slipped(name: str, hook: str) -> bool:

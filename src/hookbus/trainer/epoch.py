@@ -17,6 +17,7 @@ from torch import Tensor
 from hookbus.engine.device import move_to
 from hookbus.trainer import schedules
 from hookbus.trainer.data import Loaders
+from hookbus.trainer.participants import FIRST
 from hookbus.trainer.schedules import LRSchedulerConfig
 from hookbus.trainer.signals import SIGTERMException
 from hookbus.trainer.states import RunningStage
@@ -54,7 +55,14 @@ class TrainingEpoch:
         for batch, last in loop.place.batches(loaders.loaders[0], num_batches):
             batch_idx = progress.batch
             progress.is_last_batch = last = last or batch_idx + 1 >= num_batches
-            participants.follow()
+            if (  # participants.moved(batch_idx), written out
+                trainer.callbacks is not participants.known
+                or len(trainer.callbacks) != participants.length
+                or len(participants.space) != participants.size
+                or batch_idx < FIRST
+                or not batch_idx % FIRST
+            ):
+                participants.follow()
             if shortcuts.transfer and not converts:
                 if type(batch) is not Tensor or batch.device != device:
                     batch = move_to(batch, device)

@@ -160,7 +160,8 @@ class EvaluationLoop:
         precision, counts = trainer._precision, not trainer.sanity_checking
         participants = trainer._participants
         for batch_idx, (batch, _) in enumerate(batches(loader, limit)):
-            participants.follow()
+            if participants.moved(batch_idx):
+                participants.follow()
             batch = trainer._transfer(batch, dataloader_idx)
             start(trainer, module, batch, batch_idx, dataloader_idx)
             if precision.wraps_steps:

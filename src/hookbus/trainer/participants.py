@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Iterable
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from hookbus.bus import Bus
 from hookbus.dialects import Implementation
@@ -29,12 +29,22 @@ if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
 
 
+#: So many batches of a loop, and then every so-manieth, are preceded by a look at the attributes of all callbacks.
+FIRST: Final = 16
+
+
 class Participants:
     """Keeps the bus in step with the module and with the live list of callbacks.
 
     Args:
         trainer: whose bus, module, data module and callbacks.
 
+    Attributes:
+        known: the list of callbacks as it was at the last look, the same object.
+        length: its length then.
+        space: the attributes of the module.
+        size: their number then; -1 if there is a method among any object's attributes, so that it never equals. These four
+            are cheap enough to compare before each batch.
     """
 
     def __init__(self, trainer: Trainer) -> None:
@@ -42,11 +52,12 @@ class Participants:
         self._seen: list[Any] = []
         self._read: list[Any] = []
         self._read_data: list[Any] = []
-        # As at the last look, what is cheap to look at before each batch.
-        self._known: list[Any] = []
-        self._length = -1
-        self._namespaces: list[dict[str, Any]] = []
-        self._size = 0
+        self.known: list[Any] = []
+        self.length = -1
+        self.space: dict[str, Any] = {}
+        self.size = 0
+        self._spaces: list[dict[str, Any]] = []
+        self._total = 0
         self._assigned: list[tuple[dict[str, Any], str, Any]] = []
 
     def attach(self, fn: TrainerFn, model: Any, datamodule: Any, loaders: dict[str, Any]) -> None:
@@ -101,16 +112,30 @@ class Participants:
         self._read_data = methods
         return True
 
+    def moved(self, batch_idx: int) -> bool:
+        """Whether to :meth:`follow` before a batch: always if list or module have changed; else for some batches only.
+
+        To look at the attributes of ten callbacks takes as long as a callback's method. The training loop has this written out.
+        """
+        callbacks = self._trainer.callbacks
+        return (
+            callbacks is not self.known
+            or len(callbacks) != self.length
+            or len(self.space) != self.size
+            or batch_idx < FIRST
+            or not batch_idx % FIRST
+        )
+
     def follow(self) -> None:
         """:meth:`sync`, if anything has changed since that shows at a glance: the list, or a method assigned on an object.
 
-        Called before each batch. An attribute that is there for the first time shows, too; methods of classes do not.
+        An attribute that is there for the first time shows, too; methods of classes do not.
         """
         callbacks = self._trainer.callbacks
         if (
-            callbacks is not self._known
-            or len(callbacks) != self._length
-            or sum(map(len, self._namespaces)) != self._size
+            callbacks is not self.known
+            or len(callbacks) != self.length
+            or sum(map(len, self._spaces)) != self._total
             or (self._assigned and any(space.get(name) is not value for space, name, value in self._assigned))
         ):
             self.sync()
@@ -126,6 +151,8 @@ class Participants:
         """
         trainer, callbacks = self._trainer, self._trainer.callbacks
         changed = len(self._seen) != len(callbacks) or any(map(operator.is_not, self._seen, callbacks))
+        if changed:
+            roster.given(callbacks)  # refuses what is no callback
         if changed or just_attached:
             roster.number_twins(callbacks)
         trainer.bus.sync("callback", callbacks, source="callbacks=[…]")
@@ -141,14 +168,20 @@ class Participants:
     def _glance(self) -> None:
         """Note what :meth:`follow` looks at."""
         trainer, callbacks = self._trainer, self._trainer.callbacks
-        self._known, self._length = callbacks, len(callbacks)
+        self.known, self.length = callbacks, len(callbacks)
         objects = (*callbacks, trainer.lightning_module, trainer.datamodule)
-        self._namespaces = spaces = [vars(o) for o in objects if o is not None and hasattr(o, "__dict__")]
-        self._size = sum(map(len, spaces))
+        self._spaces = spaces = [vars(o) for o in objects if o is not None and hasattr(o, "__dict__")]
+        self._total = sum(map(len, spaces))
         hooks = vars(trainer.bus.hook)
         self._assigned = [
             (s, name, s[name]) for s in spaces if not hooks.keys().isdisjoint(s) for name in hooks if name in s
         ]
+        self.space = {} if trainer.lightning_module is None else vars(trainer.lightning_module)
+        self.size = -1 if self._assigned else len(self.space)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy looks for itself."""
+        return {**vars(self), "length": -1, "space": {}, "size": -1, "_spaces": [], "_total": -1, "_assigned": []}
 
     def only_passed(self, hook: str) -> bool:
         """Whether a hook that asks for loaders is answered by those alone that were passed to the entry point."""

@@ -132,7 +132,8 @@ class PredictionLoop:
         module, predictions, host = trainer.lightning_module, self.predictions[dataloader_idx], torch.device("cpu")
         participants = trainer._participants
         for batch_idx, (batch, _) in enumerate(batches(samples.loader, limit)):
-            participants.follow()
+            if participants.moved(batch_idx):
+                participants.follow()
             self.current_batch_indices = samples.of_next_batch()
             batch = trainer._transfer(batch, dataloader_idx)
             fire.on_predict_batch_start(trainer, module, batch, batch_idx, dataloader_idx)
