@@ -91,7 +91,9 @@ def test_an_override_without_the_mark_of_what_it_overrides_is_warned_of():
         def on_module_forward(self, event):
             pass
 
-    with pytest.warns(HookNameWarning, match=r"Unmarked\.on_module_forward overrides a method that is marked.*hookimpl"):
+    with pytest.warns(
+        HookNameWarning, match=r"Unmarked\.on_module_forward overrides a method that is marked.*hookimpl"
+    ):
         warn_of_misspelt_methods(Unmarked(), ["on_module_forward"])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
