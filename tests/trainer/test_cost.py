@@ -52,7 +52,7 @@ class Silent(hookbus.Callback):
 class Batches:
     """Counts between two batches of many."""
 
-    def __init__(self, count=8, at=5):
+    def __init__(self, count=24, at=20):
         self.count, self.at = count, at
         self.instructions = Counter()
 

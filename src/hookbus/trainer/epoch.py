@@ -17,7 +17,7 @@ from torch import Tensor
 from hookbus.engine.device import move_to
 from hookbus.trainer import schedules
 from hookbus.trainer.data import Loaders
-from hookbus.trainer.participants import FIRST
+from hookbus.trainer.participants import next_look
 from hookbus.trainer.schedules import LRSchedulerConfig
 from hookbus.trainer.signals import SIGTERMException
 from hookbus.trainer.states import RunningStage
@@ -52,17 +52,19 @@ class TrainingEpoch:
         participants, metrics, device = trainer._participants, trainer._metrics, strategy.root_device
         converts, num_batches, validate = trainer._precision.converts_input, loaders.num_batches[0], loop.val_every
         step = AutomaticStep(trainer) if module.automatic_optimization else ManualStep(trainer)
+        look_at = 0
         for batch, last in loop.place.batches(loaders.loaders[0], num_batches):
             batch_idx = progress.batch
             progress.is_last_batch = last = last or batch_idx + 1 >= num_batches
-            if (  # participants.moved(batch_idx), written out
-                trainer.callbacks is not participants.known
-                or len(trainer.callbacks) != participants.length
+            callbacks = trainer.callbacks
+            if (
+                batch_idx >= look_at
+                or callbacks is not participants.known
+                or len(callbacks) != participants.length
                 or len(participants.space) != participants.size
-                or batch_idx < FIRST
-                or not batch_idx % FIRST
             ):
                 participants.follow()
+                look_at = next_look(batch_idx)
             if shortcuts.transfer and not converts:
                 if type(batch) is not Tensor or batch.device != device:
                     batch = move_to(batch, device)

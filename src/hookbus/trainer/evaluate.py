@@ -24,6 +24,7 @@ import torch
 
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer.data import Loaders, batches, evaluation_loaders, set_epoch
+from hookbus.trainer.participants import next_look
 from hookbus.trainer.signals import SIGTERMException
 from hookbus.trainer.states import RunningStage, TrainerFn
 
@@ -158,10 +159,11 @@ class EvaluationLoop:
             getattr(fire, name) for name in (f"on_{word}_batch_start", f"{word}_step", f"on_{word}_batch_end")
         )
         precision, counts = trainer._precision, not trainer.sanity_checking
-        participants = trainer._participants
+        participants, look_at = trainer._participants, 0
         for batch_idx, (batch, _) in enumerate(batches(loader, limit)):
-            if participants.moved(batch_idx):
+            if batch_idx >= look_at or participants.moved:
                 participants.follow()
+                look_at = next_look(batch_idx)
             batch = trainer._transfer(batch, dataloader_idx)
             start(trainer, module, batch, batch_idx, dataloader_idx)
             if precision.wraps_steps:

@@ -29,8 +29,16 @@ if TYPE_CHECKING:
     from hookbus.trainer.trainer import Trainer
 
 
-#: So many batches of a loop, and then every so-manieth, are preceded by a look at the attributes of all callbacks.
+#: So many batches at the beginning of a loop, and then every so-manieth, are preceded by a look at all attributes.
 FIRST: Final = 16
+
+
+def next_look(batch_idx: int) -> int:
+    """Before which batch to :meth:`Participants.follow` next, whether or not anything shows that is cheaper to look at.
+
+    To look at the attributes of ten callbacks takes as long as a callback's method.
+    """
+    return batch_idx + 1 if batch_idx < FIRST else (batch_idx // FIRST + 1) * FIRST
 
 
 class Participants:
@@ -112,19 +120,11 @@ class Participants:
         self._read_data = methods
         return True
 
-    def moved(self, batch_idx: int) -> bool:
-        """Whether to :meth:`follow` before a batch: always if list or module have changed; else for some batches only.
-
-        To look at the attributes of ten callbacks takes as long as a callback's method. The training loop has this written out.
-        """
+    @property
+    def moved(self) -> bool:
+        """Whether the list or the module have changed at a glance; the training loop has this written out."""
         callbacks = self._trainer.callbacks
-        return (
-            callbacks is not self.known
-            or len(callbacks) != self.length
-            or len(self.space) != self.size
-            or batch_idx < FIRST
-            or not batch_idx % FIRST
-        )
+        return callbacks is not self.known or len(callbacks) != self.length or len(self.space) != self.size
 
     def follow(self) -> None:
         """:meth:`sync`, if anything has changed since that shows at a glance: the list, or a method assigned on an object.

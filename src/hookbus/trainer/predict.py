@@ -22,6 +22,7 @@ from hookbus.engine.device import move_to
 from hookbus.errors import MisconfigurationException
 from hookbus.trainer.data import Loaders, batches, evaluation_loaders, set_epoch
 from hookbus.trainer.evaluate import _check_dataloader_idx, _without_gradients
+from hookbus.trainer.participants import next_look
 from hookbus.trainer.samples import SampleIndices, with_last_batch
 
 if TYPE_CHECKING:
@@ -130,10 +131,11 @@ class PredictionLoop:
         """Predict on the batches of one loader."""
         trainer, fire, precision = self._trainer, self._trainer.bus.fire, self._trainer._precision
         module, predictions, host = trainer.lightning_module, self.predictions[dataloader_idx], torch.device("cpu")
-        participants = trainer._participants
+        participants, look_at = trainer._participants, 0
         for batch_idx, (batch, _) in enumerate(batches(samples.loader, limit)):
-            if participants.moved(batch_idx):
+            if batch_idx >= look_at or participants.moved:
                 participants.follow()
+                look_at = next_look(batch_idx)
             self.current_batch_indices = samples.of_next_batch()
             batch = trainer._transfer(batch, dataloader_idx)
             fire.on_predict_batch_start(trainer, module, batch, batch_idx, dataloader_idx)
