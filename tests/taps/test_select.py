@@ -8,6 +8,7 @@ from tests.taps.networks import Block, Net
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
+from hookbus import tapping
 from hookbus.taps import Selection, SelectionError, TapWarning
 from hookbus.taps.select import Structure, compiled_pattern, places, select, unwrapped
 
@@ -170,3 +171,16 @@ def test_structure_notices_what_comes_goes_and_is_replaced():
     structure = Structure(model)
     del model.stem.lora
     assert structure.changed()
+
+
+@pytest.mark.filterwarnings("ignore:.*jit:DeprecationWarning")
+def test_a_module_of_torchscript_is_one_place():
+    inner = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+    scripted = torch.jit.trace(inner, torch.ones(1, 2))
+    model, heard = nn.Sequential(scripted, nn.Linear(2, 1)), []
+    with tapping(model) as taps:
+        taps.tap("**", lambda event: heard.append(event.name))
+        model(torch.ones(1, 2))
+    assert heard == ["0", "1"]
+    with tapping(model) as taps, pytest.raises(SelectionError, match="selects '0.0', and no module"):
+        taps.tap("0.0", print)

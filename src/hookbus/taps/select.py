@@ -16,6 +16,7 @@ from functools import cache
 from itertools import chain, repeat
 from operator import contains
 
+import torch
 from torch import nn
 from torch.nn.parallel import DataParallel, DistributedDataParallel
 
@@ -49,6 +50,8 @@ class Place:
     @property
     def callable(self) -> bool:
         """Whether it has a ``forward``: a ModuleList and its like have none, so they are never called."""
+        if isinstance(self.module, torch.jit.ScriptModule):
+            return True
         return type(self.module).forward is not nn.Module.forward or "forward" in vars(self.module)
 
 
@@ -74,7 +77,7 @@ class Structure:
     """
 
     def __init__(self, model: nn.Module) -> None:
-        children = [module._modules for module in model.modules()]
+        children = [_children(module) for module in model.modules()]
         self._parents = [held for held in children if held]
         self._leaves = [held for held in children if not held]
         self._before = self._children()
@@ -135,9 +138,14 @@ def _walk(module: nn.Module, name: str, above: set[int]) -> Iterator[tuple[str, 
     if id(module) in above:  # a module that contains itself
         return
     yield name, module
-    for child_name, child in module._modules.items():
+    for child_name, child in _children(module).items():
         if child is not None:
             yield from _walk(child, f"{name}.{child_name}" if name else child_name, {*above, id(module)})
+
+
+def _children(module: nn.Module) -> dict[str, nn.Module | None]:
+    """The modules in a module; none in one of TorchScript, which calls them without their hooks."""
+    return {} if isinstance(module, torch.jit.ScriptModule) else module._modules
 
 
 def _inner(module: nn.Module) -> nn.Module | None:
