@@ -182,5 +182,5 @@ def test_a_module_of_torchscript_is_one_place():
         taps.tap("**", lambda event: heard.append(event.name))
         model(torch.ones(1, 2))
     assert heard == ["0", "1"]
-    with tapping(model) as taps, pytest.raises(SelectionError, match="selects '0.0', and no module"):
+    with tapping(model) as taps, pytest.raises(SelectionError, match=r"selects '0\.0', and no module"):
         taps.tap("0.0", print)
