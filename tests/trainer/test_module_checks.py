@@ -5,39 +5,10 @@ from __future__ import annotations
 import warnings
 
 import pytest
-import torch
-from torch.utils.data import DataLoader
+from tests.trainer.least import Module, numbers, trainer
 
 import hookbus
 from hookbus.errors import MisconfigurationException, PossibleUserWarning
-
-
-class Module(hookbus.LightningModule):
-    """The least that can be trained."""
-
-    def __init__(self):
-        super().__init__()
-        self.weight = torch.nn.Parameter(torch.ones(()))
-
-    def training_step(self, batch, batch_idx):
-        return (self.weight * batch).mean()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.0)
-
-
-def numbers(*values):
-    return DataLoader(torch.tensor(values, dtype=torch.float32))
-
-
-def trainer(tmp_path, **options):
-    quiet = {
-        "enable_progress_bar": False,
-        "enable_checkpointing": False,
-        "enable_model_summary": False,
-        "logger": False,
-    }
-    return hookbus.Trainer(**{"max_epochs": 1, "accelerator": "cpu", "default_root_dir": tmp_path, **quiet, **options})
 
 
 class Validated(Module):
