@@ -1,13 +1,8 @@
 """Two processes on one machine: names without wrappers, and which gradients are local and which are the mean."""
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch.distributed as dist
+from tests.taps.ranks import printed_by_both
 
 pytestmark = pytest.mark.skipif(
     not (dist.is_available() and dist.is_gloo_available()), reason="needs torch.distributed with gloo"
@@ -23,19 +18,7 @@ MEAN = {"0.weight": 12.0, "2.weight": 12.0}
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What both ranks print."""
-    root = Path(__file__).parents[2]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.taps.two_ranks"]
-    meeting = str(tmp_path_factory.mktemp("ranks") / "meeting")
-    running = [
-        subprocess.Popen(
-            [*command, str(rank), meeting], cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for rank in range(2)
-    ]
-    printed = [process.communicate(timeout=120) for process in running]
-    assert [process.returncode for process in running] == [0, 0], printed
-    return [json.loads(out) for out, _ in printed]
+    return printed_by_both("tests.taps.two_ranks", tmp_path_factory.mktemp("ranks"))
 
 
 def heard(rank, kind, step=1):

@@ -152,3 +152,19 @@ def test_a_foreign_hook_may_take_taps_off_while_torch_walks_over_the_hooks(kinds
         called(X)
     assert torch.equal(net(X), plain)
     assert hooks_on(net) == 1
+
+
+@pytest.mark.parametrize("method", ["register_hook", "register_post_accumulate_grad_hook"])
+def test_a_ctrl_c_while_a_hook_is_put_on_a_parameter_leaves_none(method, monkeypatch):
+    net, original = nn.Sequential(nn.Linear(4, 2)), getattr(torch.Tensor, method)
+
+    def interrupted(self, hook):
+        original(self, hook)
+        raise KeyboardInterrupt
+
+    with tapping(net) as taps:
+        monkeypatch.setattr(torch.Tensor, method, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            taps.tap("*", print, kinds="parameter_grad")
+        monkeypatch.undo()
+    assert hooks_on(net) == 0

@@ -172,7 +172,7 @@ class Site:
         self.calls = self.gradients = 0
         self.pinned = self.counts_before = False
         self.parameter_taps: tuple[Subscriber, ...] = ()
-        self.parameter_hooks: dict[str, tuple[nn.Parameter, list[RemovableHandle]]] = {}
+        self.parameter_hooks: dict[str, tuple[nn.Parameter, ParameterHook]] = {}
         self._before: RemovableHandle | None = None
         self._after: RemovableHandle | None = None
         self._failed: RemovableHandle | None = None
@@ -250,17 +250,15 @@ class Site:
                     all_names = names.get(id(parameter), ())
                     if all_names and all_names[0] == (f"{self.name}.{name}" if self.name else name):
                         wanted[name] = parameter
-        for name, (parameter, handles) in list(self.parameter_hooks.items()):
+        for name, (parameter, hook) in list(self.parameter_hooks.items()):
             if wanted.get(name) is not parameter:
-                for handle in handles:
-                    remove(handle)
+                hook.take_off(parameter)
                 del self.parameter_hooks[name]
         for name, parameter in wanted.items():
             if name not in self.parameter_hooks:
                 hook = ParameterHook(self, names[id(parameter)], parameter)
-                before = parameter.register_hook(hook.bring)  # type: ignore[no-untyped-call]
-                after = parameter.register_post_accumulate_grad_hook(hook.run)  # type: ignore[no-untyped-call]
-                self.parameter_hooks[name] = (parameter, [before, after])
+                self.parameter_hooks[name] = (parameter, hook)  # before it is on: a Ctrl-C may come in between
+                hook.put_on(parameter)
 
     # -- counting calls ----------------------------------------------------------------------------------------------
 

@@ -261,6 +261,18 @@ class ParameterHook(Trampoline):
         self.parameter = weakref.ref(parameter)
         self.brought: Tensor | bool = False
 
+    def put_on(self, parameter: nn.Parameter) -> None:
+        """Put both hooks on."""
+        parameter.register_hook(self.bring)  # type: ignore[no-untyped-call]
+        parameter.register_post_accumulate_grad_hook(self.run)  # type: ignore[no-untyped-call]
+
+    def take_off(self, parameter: nn.Parameter) -> None:
+        """Take off those that are on. They are looked for, since a Ctrl-C within torch may have kept their handles back."""
+        there: list[dict[int, Any]] = [parameter._backward_hooks or {}, parameter._post_accumulate_grad_hooks or {}]
+        for hooks in there:
+            for key in [key for key, hook in hooks.items() if getattr(hook, "__self__", None) is self]:
+                del hooks[key]
+
     @unserializable_hook  # type: ignore[untyped-decorator]
     def bring(self, grad: Tensor | None) -> None:
         """Note what is about to be added. Afterwards nobody could tell whether anything was there before."""

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookbus.checkpoint import rng
-from hookbus.trainer.combined import CombinedLoader, leaves
+from hookbus.checkpoint.cursor import set_streams, streams
 
 
 class ModuleSnapshot:
@@ -82,18 +81,13 @@ class OptimizerSnapshot:
 
 @contextlib.contextmanager
 def streams_kept(loaders: Iterable[Any]) -> Iterator[None]:
-    """Put the random streams that loaders and their samplers hold back afterwards as they were before."""
-    kept = []
-    for loader in loaders:
-        for leaf in leaves(loader.iterables) if isinstance(loader, CombinedLoader) else [loader]:
-            batches = getattr(leaf, "batch_sampler", None)
-            for owner in (leaf, getattr(leaf, "sampler", None), batches, getattr(batches, "sampler", None)):
-                kept += [(stream, rng.stream_state(stream)) for stream in rng.streams_in(owner).values()]
+    """Put the random streams that loaders hold back afterwards as they were before."""
+    kept = [(loader, streams(loader)) for loader in loaders]
     try:
         yield
     finally:
-        for stream, state in kept:
-            rng.set_stream_state(stream, state)
+        for loader, state in kept:
+            set_streams(loader, state)
 
 
 def _copy(tensor: Tensor) -> Tensor:

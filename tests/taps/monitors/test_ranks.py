@@ -1,16 +1,12 @@
 """Monitors of two processes that train together: what is merged, what is the same anyway, and that nobody waits in vain."""
 
-import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 from tests.taps.monitors.two_ranks import BINS, data, network, rows, steps
+from tests.taps.ranks import printed_by_both
 
 from hookbus import tapping
 from hookbus.taps.monitors import ActivationStats, DeadNeurons, GradientStats
@@ -24,23 +20,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory):
     """What both print."""
-    root = Path(__file__).parents[3]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.taps.monitors.two_ranks"]
-    meeting = str(tmp_path_factory.mktemp("ranks") / "meeting")
-    running = [
-        subprocess.Popen(
-            [*command, str(rank), meeting], cwd=root, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
-        for rank in range(2)
-    ]
-    try:
-        printed = [process.communicate(timeout=150) for process in running]
-    finally:
-        for process in running:
-            process.kill()
-    assert [process.returncode for process in running] == [0, 0], printed
-    return [json.loads(out.splitlines()[-1]) for out, _ in printed]
+    return printed_by_both("tests.taps.monitors.two_ranks", tmp_path_factory.mktemp("ranks"))
 
 
 def alone(monitor, *batches):
