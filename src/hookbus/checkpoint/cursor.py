@@ -20,7 +20,6 @@ resumed run must not draw those twice, so all of this happens with the streams s
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -30,6 +29,16 @@ import torch
 from torch.utils.data import DataLoader, IterableDataset
 
 from hookbus.checkpoint import rng
+from hookbus.checkpoint.loaders import (
+    inner_loaders,
+    is_loader,
+    is_stateful,
+    is_warm,
+    sampler_of,
+    set_streams,
+    streams,
+    streams_of_then,
+)
 from hookbus.engine.nested import map_leaves
 from hookbus.errors import MisconfigurationException
 
@@ -52,7 +61,7 @@ class Cursor:
         self._loader = loader
         self._alone = alone
         self._ahead = ahead
-        self._leaves = [Cursor(leaf, alone=False) for leaf in _leaves(loader)]
+        self._leaves = [Cursor(leaf, alone=False) for leaf in inner_loaders(loader)]
         self._start: dict[str, Any] | None = None
         self._position = 0
         self._before: dict[str, Any] | None = None
@@ -99,8 +108,8 @@ class Cursor:
         """What determines the iteration that is about to begin; the random streams as they are, for most are never saved."""
         if self.kind not in ("indexed", "replayed"):
             return None
-        sampler, now = _sampler(self._loader), rng.capture(cuda=False, plain=False)
-        own = sampler.state_dict() if _is_stateful(sampler) else None
+        sampler, now = sampler_of(self._loader), rng.capture(cuda=False, plain=False)
+        own = sampler.state_dict() if is_stateful(sampler) else None
         start = {"rng": now, "streams": streams(self._loader), "sampler": own}
         if is_warm(self._loader):
             start["first"] = now
@@ -145,7 +154,7 @@ class Cursor:
             if not getattr(self._loader, "num_workers", 0):
                 state["ahead"] = rng.capture(cuda=False, plain=False) if ahead is None else ahead
                 state["ahead_streams"] = streams(self._loader) if ahead is None else own
-            with _streams_of_then(self._loader, ahead, own or {}):
+            with streams_of_then(self._loader, ahead, own or {}):
                 batch = next(iterator, nothing)
             ahead = None
             if self._position:
@@ -183,7 +192,7 @@ class Cursor:
         loader = self._loader
         set_streams(loader, start.get("streams", {}))
         if start.get("sampler") is not None:
-            _sampler(loader).load_state_dict(start["sampler"])
+            sampler_of(loader).load_state_dict(start["sampler"])
         if getattr(loader, "_iterator", None) is not None:
             loader._iterator = None  # persistent workers of an earlier fit hold samplers and streams of then
         if self.kind == "indexed" and policy != "replay":
@@ -223,19 +232,15 @@ _WORDS: Final = {
 
 
 def _kind(loader: Any) -> str:
-    if _leaves(loader):
+    if inner_loaders(loader):
         return "combined"
-    if _is_stateful(loader):
+    if is_stateful(loader):
         return "stateful"
     if isinstance(loader, DataLoader):
         if not isinstance(loader.dataset, IterableDataset):
             return "indexed"
-        return "stateful dataset" if _is_stateful(loader.dataset) and loader.num_workers == 0 else "replayed"
+        return "stateful dataset" if is_stateful(loader.dataset) and loader.num_workers == 0 else "replayed"
     return "sequence" if isinstance(loader, Sequence) else "replayed"
-
-
-def _is_stateful(value: Any) -> bool:
-    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
 
 
 def _plain(state: dict[str, Any]) -> dict[str, Any]:
@@ -255,23 +260,9 @@ def _plain(state: dict[str, Any]) -> dict[str, Any]:
 # -- collections of loaders ----------------------------------------------------------------------------------------------
 
 
-def leaves_of(loader: Any) -> list[Any]:
-    """The loaders in a CombinedLoader; in any other the loader itself."""
-    return _leaves(loader) or [loader]
-
-
-def _leaves(loader: Any) -> list[Any]:
-    """The loaders in a CombinedLoader; none in any other."""
-    if not hasattr(loader, "iterables") or not hasattr(loader, "mode"):
-        return []
-    found: list[Any] = []
-    map_leaves(loader.iterables, found.append, _is_loader)
-    return found
-
-
 def _batches(loader: Any) -> Iterator[Any]:
     """The batches of any loader; a CombinedLoader itself gives their indices as well."""
-    combined = _leaves(loader) and callable(getattr(loader, "batches", None))
+    combined = inner_loaders(loader) and callable(getattr(loader, "batches", None))
     iterator: Iterator[Any] = loader.batches() if combined else iter(loader)
     return iterator
 
@@ -281,11 +272,7 @@ def _with_leaves(loader: Any, openers: list[Callable[[], Iterator[Any]]]) -> Any
     if not openers:
         return loader
     leaves = iter([_Leaf(opener) for opener in openers])
-    return type(loader)(map_leaves(loader.iterables, lambda _: next(leaves), _is_loader), loader.mode)
-
-
-def _is_loader(part: Any) -> bool:
-    return not isinstance(part, (dict, list, tuple))
+    return type(loader)(map_leaves(loader.iterables, lambda _: next(leaves), is_loader), loader.mode)
 
 
 class _Leaf:
@@ -311,13 +298,6 @@ def _resumed(leaf: Cursor, state: dict[str, Any] | None, policy: Policy) -> Call
 # -- torch's DataLoader --------------------------------------------------------------------------------------------------
 
 
-def _sampler(loader: Any) -> Any:
-    """What gives the indices of single samples; None if there is nothing of the kind."""
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    sampler = getattr(batch_sampler, "sampler", None)
-    return getattr(loader, "sampler", None) if sampler is None else sampler
-
-
 def _after_beginning(loader: Any, before: dict[str, Any] | None) -> dict[str, Any]:
     """The random streams, as they are, when an iteration over ``loader`` has just begun.
 
@@ -332,27 +312,6 @@ def _after_beginning(loader: Any, before: dict[str, Any] | None) -> dict[str, An
         if type(indices).__module__ == "torch.utils.data.sampler":
             return {**before, "torch": torch.get_rng_state()}
     return rng.capture(cuda=False, plain=False)
-
-
-def is_warm(loader: Any) -> bool:
-    """Whether persistent workers are waiting, so that beginning an iteration draws no seed for them."""
-    return (
-        isinstance(loader, DataLoader) and loader.persistent_workers and getattr(loader, "_iterator", None) is not None
-    )
-
-
-def warm_up(loader: Any) -> None:
-    """Start persistent workers, drawing nothing."""
-    if (
-        isinstance(loader, DataLoader)
-        and loader.persistent_workers
-        and not is_warm(loader)
-        and not _is_stateful(loader)
-    ):
-        now = streams(loader)
-        with rng.isolated():
-            iter(loader)
-        set_streams(loader, now)
 
 
 def _skipping(loader: Any, count: int, first: dict[str, Any] | None) -> Iterator[Any]:
@@ -414,49 +373,3 @@ class _SkipOnce:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.__dict__["_sampler"], name)
-
-
-# -- random streams of their own -----------------------------------------------------------------------------------------
-
-
-def streams(loader: Any) -> dict[str, Any]:
-    """The states of the generators that a loader, its samplers and its dataset hold, by where they are."""
-    return {name: rng.stream_state(stream) for name, stream in _streams(loader).items()}
-
-
-@contextlib.contextmanager
-def _streams_of_then(loader: Any, ahead: dict[str, Any] | None, own: dict[str, Any]) -> Iterator[None]:
-    """Within the block all random streams, and those of the loader's own, stand as they did; None: as they do."""
-    if ahead is None:
-        yield
-        return
-    now = streams(loader)
-    with rng.isolated(ahead):
-        set_streams(loader, own)
-        yield
-    set_streams(loader, now)
-
-
-def set_streams(loader: Any, state: dict[str, Any]) -> None:
-    """Set the generators of a loader to a state of :func:`streams`; those that are gone do not matter."""
-    found = _streams(loader)
-    for name, one in state.items():
-        if name in found:
-            rng.set_stream_state(found[name], one)
-
-
-def _streams(loader: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for number, leaf in enumerate(_leaves(loader)):
-        found |= {f"{number}/{name}": stream for name, stream in _streams(leaf).items()}
-    owners = {
-        "loader": loader,
-        "dataset": getattr(loader, "dataset", None),
-        "batch_sampler": getattr(loader, "batch_sampler", None),
-        "sampler": _sampler(loader),
-        "collate_fn": getattr(loader, "collate_fn", None),
-    }
-    for place, owner in owners.items():
-        streams = rng.streams_in(owner, deep=place != "loader")
-        found |= {f"{place}.{name}": stream for name, stream in streams.items()}
-    return found

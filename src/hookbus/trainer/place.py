@@ -16,7 +16,8 @@ from torch import Tensor
 
 from hookbus.bus.dispatch import running_hook
 from hookbus.checkpoint import rng
-from hookbus.checkpoint.cursor import Cursor, is_warm, leaves_of, set_streams, streams, warm_up
+from hookbus.checkpoint.cursor import Cursor
+from hookbus.checkpoint.loaders import is_warm, leaves_of, set_streams, streams, warm_up
 from hookbus.engine.device import move_to
 from hookbus.trainer.data import batches, length
 from hookbus.trainer.metric_series import is_metric_object

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from hookbus.checkpoint.cursor import set_streams, streams
+from hookbus.checkpoint.loaders import set_streams, streams
 
 
 class ModuleSnapshot:
